@@ -18,7 +18,7 @@ from selection import talks
 
 from refold.evaluation.cases import Case, cases_of
 from refold.evaluation.retrieval import SEED
-from refold.index.messages import Look, MessageIndex
+from refold.index.messages import MessageIndex, MessageView
 from refold.memory.earlier import matches
 from refold.memory.message_indexes import ROLE_NUMBERS
 
@@ -27,15 +27,15 @@ TOP_K: Final = 50  # The default of the setting `messages_max_injected`.
 OTHERS: Final = 20  # Questions of each other conversation, and three times as many lines of talk, with a fixed seed.
 
 
-def indexed(case: Case) -> Look:
+def indexed(case: Case) -> MessageView:
     """The messages of a conversation, a session after the other."""
     index = MessageIndex()
     for row, item in enumerate(case.items):
         index.add(row + 1, 0, str(item.session), ROLE_NUMBERS[item.role], item.text)
-    return index.look(None)
+    return index.view(None)
 
 
-def found(look: Look, query: str) -> set[int]:
+def found(look: MessageView, query: str) -> set[int]:
     """The places of the messages that a query brings."""
     return {match.seq - 1 for match in matches([(look, look.seqs > 0)], query, TOP_K)[0]}
 

@@ -19,7 +19,7 @@ import numpy
 from retrieval import DATA, EMBEDDERS, SPLITS, system
 from retrieval_sets import SETS
 
-from refold.evaluation.retrieval import SEED, Embedded, texts_of
+from refold.evaluation.retrieval import SEED, EmbeddedCase, texts_of
 from refold.index.ranking import RANKINGS, Query
 
 NAMES: Final = ("LoCoMo", "BEAM-100K")
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
     categories: list[str]
 
 
-def asked(sets: dict[str, list[Embedded]]) -> list[Asked]:
+def asked(sets: dict[str, list[EmbeddedCase]]) -> list[Asked]:
     """Ask every question of every conversation of every set."""
     rows: list[Asked] = []
     for name, conversations in sets.items():

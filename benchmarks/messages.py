@@ -16,8 +16,8 @@ from retrieval import DATA, EMBEDDERS, SPLITS
 from retrieval_sets import SETS
 
 from refold.embedders import HashedEmbedder, MiniLmEmbedder
-from refold.evaluation.retrieval import SEED, Embedded
-from refold.index.messages import RANKING, Look, MessageIndex, packed_vectors, search
+from refold.evaluation.retrieval import SEED, EmbeddedCase
+from refold.index.messages import RANKING, MessageIndex, MessageView, pack_vectors, search
 
 NAMES: Final = ("LoCoMo", "BEAM-100K")
 DEPTH: Final = 10
@@ -28,18 +28,18 @@ DECIMALS: Final = 6
 USER: Final = 2
 
 
-def indexed(case: Embedded) -> Look:
+def indexed(case: EmbeddedCase) -> MessageView:
     """The messages of a conversation with their vectors."""
     index = MessageIndex()
     for row, item in enumerate(case.case.items):
         index.add(row + 1, 0, case.case.name, USER, item.text)
     index.begin_vectors(case.items.shape[1])
-    packed = packed_vectors(case.items, case.items.shape[1])
+    packed = pack_vectors(case.items, case.items.shape[1])
     index.add_vectors({(row + 1, 0): vector for row, vector in enumerate(packed)})
-    return index.look(None)
+    return index.view(None)
 
 
-def recalls(case: Embedded, rate: float) -> "numpy.ndarray[Any, Any]":
+def recalls(case: EmbeddedCase, rate: float) -> "numpy.ndarray[Any, Any]":
     """The recall of each question that has evidence, for each weight: weights down, questions across."""
     look = indexed(case)
     columns = [
@@ -50,7 +50,7 @@ def recalls(case: Embedded, rate: float) -> "numpy.ndarray[Any, Any]":
     return numpy.array(columns).T
 
 
-def _recall(look: Look, question: Any, vector: Any, weight: float, rate: float) -> float:
+def _recall(look: MessageView, question: Any, vector: Any, weight: float, rate: float) -> float:
     found = search([look], question.text, None, EVERY, vector=vector)
     parts = [[match.parts[name] for name in ("coverage", "question", "cosine")] for match in found]
     totals = numpy.round(numpy.array(parts) @ [RANKING.coverage, RANKING.question, weight], DECIMALS)

@@ -19,7 +19,7 @@ import numpy
 from retrieval_sets import SETS, stored_vectors
 
 from refold.embedders import HashedEmbedder
-from refold.evaluation.retrieval import ALL, SEED, SYSTEMS, Embedded, System, answers, figures, swept
+from refold.evaluation.retrieval import ALL, SEED, SYSTEMS, EmbeddedCase, System, answers, figures, sweep_rankings
 from refold.index.ranking import Ranking
 
 DATA: Final = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -31,17 +31,17 @@ def system(name: str) -> System:
     return next(each for each in SYSTEMS if each.name == name)
 
 
-def recall(conversations: list[Embedded], name: str, count: int) -> float:
+def recall(conversations: list[EmbeddedCase], name: str, count: int) -> float:
     """The part of the evidence that is found, in percent."""
     return 100 * figures(name, answers(conversations, system(name)), count)[0].recall[count]
 
 
-def counted(conversations: list[Embedded]) -> int:
+def counted(conversations: list[EmbeddedCase]) -> int:
     """How many questions have evidence."""
     return sum(bool(question.evidence) for each in conversations for question in each.case.questions)
 
 
-def print_presets(name: str, conversations: list[Embedded], count: int, *, by_category: bool) -> None:
+def print_presets(name: str, conversations: list[EmbeddedCase], count: int, *, by_category: bool) -> None:
     """One line for each ranking."""
     tables = [figures(each.name, answers(conversations, each), count) for each in SYSTEMS]
     columns = [each.category for each in tables[0] if each.category != ALL] if by_category else []
@@ -72,18 +72,18 @@ SETTINGS: Final = [
 ]
 
 
-def grid(conversations: list[Embedded], count: int) -> "numpy.ndarray[Any, Any]":
+def grid(conversations: list[EmbeddedCase], count: int) -> "numpy.ndarray[Any, Any]":
     """The recall of every setting on every conversation: settings down, conversations across."""
     table = numpy.zeros((len(SETTINGS), len(conversations)))
     place_of = {setting.name: place for place, setting in enumerate(SETTINGS)}
     for place, conversation in enumerate(conversations):
-        for found in swept([conversation], SETTINGS, count):
+        for found in sweep_rankings([conversation], SETTINGS, count):
             table[place_of[found.system], place] = found.recall[count]
         print(f"  {conversation.case.name}: {len(SETTINGS)} settings", file=sys.stderr)
     return table
 
 
-def print_split_half(sets: dict[str, list[Embedded]]) -> None:
+def print_split_half(sets: dict[str, list[EmbeddedCase]]) -> None:
     """Choose the best sum of both sets on half of the conversations, and judge it on the others."""
     tables = {name: grid(conversations, 10) for name, conversations in sets.items()}
     weights = {name: numpy.array([counted([each]) for each in conversations]) for name, conversations in sets.items()}
@@ -126,7 +126,7 @@ def hashed_vectors(texts: list[str], _stored: Path | None) -> Any:
 EMBEDDERS: Final = {"stored": stored_vectors, "hashed": hashed_vectors}
 
 
-def loaded(data: Path, embedder: str) -> Iterator[tuple[str, list[Embedded], int]]:
+def loaded(data: Path, embedder: str) -> Iterator[tuple[str, list[EmbeddedCase], int]]:
     """Every set whose files are there, with how many rows its recall looks at."""
     for name, (load, count) in SETS.items():
         try:

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy
 
 from refold.embedders import HashedEmbedder
-from refold.evaluation.cases import Case, Item, Question, cases_of
-from refold.evaluation.retrieval import Embedded
+from refold.evaluation.cases import Case, CaseQuestion, Item, cases_of
+from refold.evaluation.retrieval import EmbeddedCase
 
 VectorsOf: TypeAlias = Callable[[list[str], Path | None], Any]
 """Vectors for texts, by a model or from a file."""
@@ -39,7 +39,7 @@ def there(path: Path) -> Path:
 
 def embedded(
     cases: Sequence[Case], vectors_of: VectorsOf, items: Path | None, questions: Path | None
-) -> list[Embedded]:
+) -> list[EmbeddedCase]:
     """The cases with vectors of all their items, and of all their questions, in their order."""
     found = vectors_of([item.text for case in cases for item in case.items], items)
     asked = vectors_of([question.text for case in cases for question in case.questions], questions)
@@ -47,25 +47,25 @@ def embedded(
     for case in cases:
         item_begin, item_end = item_end, item_end + len(case.items)
         question_begin, question_end = question_end, question_end + len(case.questions)
-        made.append(Embedded(case, found[item_begin:item_end], asked[question_begin:question_end]))
+        made.append(EmbeddedCase(case, found[item_begin:item_end], asked[question_begin:question_end]))
     return made
 
 
-def locomo(data: Path, vectors_of: VectorsOf) -> list[Embedded]:
+def locomo(data: Path, vectors_of: VectorsOf) -> list[EmbeddedCase]:
     """LoCoMo: chat turns with their speakers and dates, questions of categories 1 to 4."""
     folder = data / "locomo-emb"
     vectors = folder / "turns_minilm_l6_f16.npy", folder / "questions_minilm_l6_f16.npy"
     return embedded(cases_of(there(data / "locomo" / "locomo7_dev.json")), vectors_of, *vectors)
 
 
-def beam(data: Path, vectors_of: VectorsOf) -> list[Embedded]:
+def beam(data: Path, vectors_of: VectorsOf) -> list[EmbeddedCase]:
     """BEAM: long messages."""
     stem = data / "beam-emb" / "beam_100K_dev12"
     vectors = [stem.with_name(f"{stem.name}_{part}_minilm_l6_f16.npy") for part in ("messages", "questions")]
     return embedded(cases_of(there(data / "beam" / "beam_100K_dev12.jsonl")), vectors_of, *vectors)
 
 
-def locomo_facts(data: Path, vectors_of: VectorsOf) -> list[Embedded]:
+def locomo_facts(data: Path, vectors_of: VectorsOf) -> list[EmbeddedCase]:
     """The facts that LoCoMo has about its conversations; evidence is any fact that cites a turn of the evidence."""
     path = there(data / "locomo" / "locomo7_dev.json")
     samples = json.loads(path.read_text(encoding="utf-8"))
@@ -78,7 +78,7 @@ def _facts(case: Case, sample: dict[str, Any]) -> Case:
     cited = [{row for row, (_, keys) in enumerate(facts) if item.key in keys} for item in case.items]
     evidence = [frozenset(row for turn in question.evidence for row in cited[turn]) for question in case.questions]
     questions = tuple(
-        Question(question.text, question.category, rows, len(facts))
+        CaseQuestion(question.text, question.category, rows, len(facts))
         for question, rows in zip(case.questions, evidence, strict=True)
         if rows
     )
@@ -99,13 +99,13 @@ def described(texts: Sequence[str]) -> tuple[Item, ...]:
     return tuple(Item(place, str(place), text, 0, "user") for place, text in enumerate(texts))
 
 
-def skills(data: Path, vectors_of: VectorsOf) -> list[Embedded]:
+def skills(data: Path, vectors_of: VectorsOf) -> list[EmbeddedCase]:
     """Skills by name and description; the questions are the bullets that say when to use them."""
     folder = data / "skills-emb"
     indexed, asked = lines_of(folder / "skills.jsonl"), lines_of(data / "skills" / "selection_queries.jsonl")
     row_of = {skill["path"]: row for row, skill in enumerate(indexed)}
     questions = tuple(
-        Question(
+        CaseQuestion(
             each["query"], "all", frozenset({row_of[each["path"]]} if each["path"] in row_of else ()), len(indexed)
         )
         for each in asked
@@ -115,7 +115,7 @@ def skills(data: Path, vectors_of: VectorsOf) -> list[Embedded]:
     return embedded([Case("skills", "skills", items, questions)], vectors_of, *vectors)
 
 
-SETS: dict[str, tuple[Callable[[Path, VectorsOf], list[Embedded]], int]] = {
+SETS: dict[str, tuple[Callable[[Path, VectorsOf], list[EmbeddedCase]], int]] = {
     "LoCoMo": (locomo, 10),
     "BEAM-100K": (beam, 10),
     "LoCoMo facts": (locomo_facts, 10),

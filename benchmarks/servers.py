@@ -478,7 +478,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement of a layout")
     options = parser.parse_args()
     with running(options.kind) as logs:
-        cluster.opened(logs.address()).close()  # Once servers have chosen who leads.
+        cluster.open_cluster(logs.address()).close()  # Once servers have chosen who leads.
         if options.what == "rates":
             rates(logs, options.rounds)
         elif options.what == "lag":

@@ -10,7 +10,7 @@ from retrieval import DATA, EMBEDDERS, counted, loaded, recall
 from retrieval_sets import SETS, beam, locomo, skills
 
 from refold.evaluation.cases import Case
-from refold.evaluation.retrieval import Embedded
+from refold.evaluation.retrieval import EmbeddedCase
 from refold.index.terms import terms_of
 
 LOADERS = {"LoCoMo": locomo, "BEAM-100K": beam, "skills": skills}
@@ -30,7 +30,7 @@ LEAST = [("LoCoMo", "hybrid", 77.0), ("BEAM-100K", "hybrid", 64.4), ("skills", "
 
 
 @cache
-def conversations(name: str) -> list[Embedded]:
+def conversations(name: str) -> list[EmbeddedCase]:
     try:
         return LOADERS[name](DATA, EMBEDDERS["stored"])
     except FileNotFoundError as error:

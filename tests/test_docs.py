@@ -308,7 +308,7 @@ def test_the_reader_of_the_page_reads_a_store_of_everything(tmp_path: Path, coun
     assert len(numbers) == len({number for number, _ in numbers}) == len(set(streams.values()))
     with lmdb.open(str(tmp_path / "store"), max_dbs=16, map_size=2**30) as env, env.begin(write=True) as txn:
         log = env.open_db(b"log", txn=txn, create=False)
-        key, packed = next(row for row in txn.cursor(log) if record.Record(row[1]).was_erased_from)
+        key, packed = next(row for row in txn.cursor(log) if record.Record(row[1]).has_origin)
         txn.put(key, packed[:-1] + bytes([packed[-1] ^ 1]), db=log)
     with pytest.raises(AssertionError):
         reader_of_the_page()(str(tmp_path / "store"))
@@ -317,7 +317,7 @@ def test_the_reader_of_the_page_reads_a_store_of_everything(tmp_path: Path, coun
 def test_the_witness_is_the_documented_one() -> None:
     rows = table_after(section("The witness"), "offset", "bytes")
     assert [(int(offset), int(size)) for offset, size, *_ in rows] == layout(witness.SLOT.format)
-    assert [name for *_, name, _ in rows] == ["magic", "format", "", *witness.Witnessed._fields, "checksum"]
+    assert [name for *_, name, _ in rows] == ["magic", "format", "", *witness.WitnessSlot._fields, "checksum"]
     assert f"{2 * witness.SLOT_BYTES:,} bytes: a slot at byte 0 and one at byte {witness.SLOT_BYTES:,}" in FORMAT
 
 

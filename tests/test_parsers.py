@@ -41,7 +41,7 @@ from refold.agent.parts import disarm
 from refold.agent.providers import parse_json
 from refold.agent.secrets import secret_in
 from refold.importers import import_file, import_memories
-from refold.log.witness import Witnessed, packed, read
+from refold.log.witness import WitnessSlot, pack_slot, read
 from refold.skills.format import parse_skill, validate_skill
 from refold.skills.sources import read_configuration
 from tests.importers.test_memories import ENTRY, FROM_MEM0
@@ -482,7 +482,9 @@ PARSERS = {
     ),
     "state of a mirror": Parser(partial(mirrored, ".refold-mirror"), "bytes", lambda: [mirror_file(".refold-mirror")]),
     "backup manifest": Parser(manifest, "json", lambda: [[json.loads(kept("backup/backup.json"))]]),
-    "witness": Parser(witness, "bytes", lambda: [packed(Witnessed(bytes(16), 7, bytes(32))).ljust(4_096, b"\0") * 2]),
+    "witness": Parser(
+        witness, "bytes", lambda: [pack_slot(WitnessSlot(bytes(16), 7, bytes(32))).ljust(4_096, b"\0") * 2]
+    ),
     "record": Parser(row, "bytes", lambda: rows_of_log()[:1]),
     "command": Parser(
         text(detect_memory_command),

@@ -259,7 +259,7 @@ READERS: dict[str, Callable[[str], object]] = {
     ),
     "skills shown": selection._plain_lines,
     "skills marked": parts.disarm,
-    "parts of a context": parts.quoted,
+    "parts of a context": parts.quote_text,
     "keywords": keywords,
     "words": words,
     "contradictions": lambda text: (contradiction(text, f"x {text}"), entails(text, text)),

@@ -13,7 +13,7 @@ import pytest
 
 import refold
 from refold import memory
-from refold.memory.conversation import Former
+from refold.memory.conversation import FormerMethod
 
 STORED = Path(__file__).with_name("public_api.txt")
 
@@ -63,7 +63,7 @@ def members_of(kind: type) -> list[str]:
     lines = [f"__init__({parameters_of(kind)})"] if has_signature(kind) else []
     for name in sorted(dir(kind)):
         member = inspect.getattr_static(kind, name)
-        if name.startswith("_") or is_inherited(kind, name) or isinstance(member, Former):
+        if name.startswith("_") or is_inherited(kind, name) or isinstance(member, FormerMethod):
             continue
         if isinstance(member, property):
             lines.append(f"{name} (property)")

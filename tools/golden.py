@@ -26,7 +26,7 @@ from refold.engine.reader import Reader
 from refold.engine.streams import Stream
 from refold.engine.transaction import CommitSeed, Group, build_commit
 from refold.event import Event
-from refold.log.record import NO_LINK, Record, erased_from, link_after
+from refold.log.record import NO_LINK, Record, erase_bodies, link_after
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 
@@ -150,7 +150,7 @@ def described_record(packed: bytes) -> dict[str, Any]:
 def golden_of(event_type: type[Event]) -> dict[str, Any]:
     """Return the golden record of an event as it is written today."""
     plain = record_of(sample(event_type))
-    erased = erased_from(plain, [0], fold.blanked, ERASED_SALT)
+    erased = erase_bodies(plain, [0], fold.strip_body, ERASED_SALT)
     record, left = described_record(plain), described_record(erased)
     fields, left_fields = (described(_event_in(packed, event_type)) for packed in (plain, erased))
     return {
@@ -251,7 +251,7 @@ def _misread(golden: dict[str, Any], event_type: type[Event]) -> Iterator[str]:
         yield from (f"{name}, {form}: the record makes no sense: {problem}" for problem in columns)
         if found != expected(golden, form, "record"):
             yield f"{name}, {form}: the record is read as {found}"
-        if fold.tag_of(record.array(0)) != golden["tag"] or link_after(NO_LINK, record.covered()) != record.link:
+        if fold.tag_of(record.array(0)) != golden["tag"] or link_after(NO_LINK, record.covered_digest()) != record.link:
             yield f"{name}, {form}: the record is not intact"
         wanted = expected(golden, form, "fields")
         if {field: fields.get(field) for field in wanted} != wanted:

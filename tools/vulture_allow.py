@@ -44,16 +44,16 @@ Stats.reserved_bytes  # noqa: B018
 Stats.store_bytes  # noqa: B018
 
 # Fields of the forms that a board's values are held against.
-board._Edge.source  # noqa: B018, SLF001
-board._Edge.target  # noqa: B018, SLF001
-board._Message.created_at  # noqa: B018, SLF001
-board._Message.message_type  # noqa: B018, SLF001
-board._Message.node_id  # noqa: B018, SLF001
-board._Meta.filtered_count  # noqa: B018, SLF001
-board._Meta.last_synced_at  # noqa: B018, SLF001
-board._Meta.next_cursor  # noqa: B018, SLF001
-board._Meta.total_count  # noqa: B018, SLF001
-board._Node.builder  # noqa: B018, SLF001
+board._EdgeForm.source  # noqa: B018, SLF001
+board._EdgeForm.target  # noqa: B018, SLF001
+board._MessageForm.created_at  # noqa: B018, SLF001
+board._MessageForm.message_type  # noqa: B018, SLF001
+board._MessageForm.node_id  # noqa: B018, SLF001
+board._MetaForm.filtered_count  # noqa: B018, SLF001
+board._MetaForm.last_synced_at  # noqa: B018, SLF001
+board._MetaForm.next_cursor  # noqa: B018, SLF001
+board._MetaForm.total_count  # noqa: B018, SLF001
+board._NodeForm.builder  # noqa: B018, SLF001
 
 # Called by name in child processes.
 append_until_killed  # noqa: B018

@@ -17,7 +17,7 @@ from rounds import Job, Target, alternate, median
 from rows.table import Options, Row, compared, limited, recalled, skipped
 
 from refold.index.cache import IndexCache
-from refold.index.columns import DAY_NS, Array, normalised
+from refold.index.columns import DAY_NS, Array, normalise
 from refold.index.hnsw import library
 from refold.index.ranking import Filter, Query
 from refold.index.search import nearest, search, search_many
@@ -142,8 +142,8 @@ class Searches:
         rows = len(self.shelf)
         narrow = Filter(categories=(CATEGORIES[1],))
         half, end = self.shelf.view_at(rows // 2), self.shelf.view_at(rows)
-        while (short := self.shelf.short(half)) is not None and short.count < rows:
-            short.reach(self.shelf.view().columns.matrix)
+        while (short := self.shelf.short_rows(half)) is not None and short.count < rows:
+            short.extend(self.shelf.view().columns.matrix)
         return {
             EXACT: Job(self.search),
             CATEGORY: Job(partial(self.search, narrow)),
@@ -160,7 +160,7 @@ class Searches:
         self.shelf.builder.fixed = ALWAYS
         begin = time.perf_counter_ns()
         self.nearest()
-        self.shelf.builder.settle()
+        self.shelf.builder.wait()
         return time.perf_counter_ns() - begin
 
     def bare_graph(self) -> BareGraph:
@@ -188,7 +188,7 @@ class Searches:
         found = 0
         for query in self.queries:
             exact = nearest(self.shelf, query, exact=True)
-            (asked,) = normalised(np.array([query.vector]), DIMENSIONS)
+            (asked,) = normalise(np.array([query.vector]), DIMENSIONS)
             labels, _ = bare.nearest(asked, TOP)
             found += len({hit.row for hit in exact.hits} & set(np.asarray(graph.rows)[labels[0]].tolist()))
         return found / (TOP * len(self.queries))
@@ -240,7 +240,7 @@ def _with_graph(searches: Searches, options: Options, said: str) -> Iterator[Row
     bare = searches.bare_graph()
     bare_ns = time.perf_counter_ns() - begin
     yield compared(f"build a graph, probes included, {said}", [built_ns], GRAPH, [bare_ns], None, sense="at most")
-    asked = cycle(normalised(np.array([query.vector for query in searches.queries]), DIMENSIONS))
+    asked = cycle(normalise(np.array([query.vector for query in searches.queries]), DIMENSIONS))
     jobs = {
         APPROXIMATE: Job(lambda: search(searches.shelf, replace(next(searches.turn), approximate=True))),
         EXACT: Job(searches.search),
@@ -341,7 +341,7 @@ def reranked(real: Real) -> tuple[float, dict[int, float], float]:
     found: dict[int, int] = dict.fromkeys(CANDIDATES, 0)
     queries = _queries(real.questions, real.asked)
     nearest(shelf, queries[0])
-    shelf.builder.settle()
+    shelf.builder.wait()
     ours, times = 0, list[int]()
     for query in queries:
         exact = search(shelf, query, exact=True)

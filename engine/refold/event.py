@@ -117,7 +117,7 @@ NAMED_ACTORS_FROM: Final = 256
 ACTOR_NUMBER_MAX: Final = 2**32 - 1
 
 
-def moved_actor(number: int, seq_of: Callable[[int], int]) -> int:
+def move_actor(number: int, seq_of: Callable[[int], int]) -> int:
     """Translate an actor's number for a log in which the event that named the actor has another seq."""
     return number if number < NAMED_ACTORS_FROM else NAMED_ACTORS_FROM + seq_of(number - NAMED_ACTORS_FROM)
 
@@ -329,7 +329,7 @@ Located: TypeAlias = Sequence[tuple[Event, Stamp]]
 """The events at the seqs that ``pack`` returned, in the same order, as passed to ``unpack``."""
 
 
-class Later:
+class LazyEvents:
     """Events that are read on demand, because most reads need little of a large state.
 
     ``report`` calls the function that reads them, and raises ``StoreCorrupt`` if their bytes are malformed.
@@ -352,9 +352,9 @@ class Later:
         """Return the events at the given places."""
         return self._read([self._seqs[place] for place in places])
 
-    def part(self, begin: int, end: int) -> "Later":
+    def part(self, begin: int, end: int) -> "LazyEvents":
         """Return the events from place ``begin`` up to ``end``, exclusive."""
-        return Later(self._seqs[begin:end], self._read, self.report)
+        return LazyEvents(self._seqs[begin:end], self._read, self.report)
 
 
 class ViewState(Protocol):
@@ -396,7 +396,7 @@ class View(Generic[S]):
         self.plain: Callable[[S], dict[str, Any]] = state.plain
         self.content: Callable[[S], Any] = getattr(state, "content", state.logical)
         self.copy: Callable[[S], S] | None = getattr(state, "copy", None)
-        self.unpack_later: Callable[[msgspec.Raw, Later], S] | None = getattr(state, "unpack_later", None)
+        self.unpack_later: Callable[[msgspec.Raw, LazyEvents], S] | None = getattr(state, "unpack_later", None)
         """Returns the state that was packed, most of which is read on demand."""
         self.handlers: dict[type[Event], Handler] = {}
         self.runs: dict[type[Event], RunHandler] = {}

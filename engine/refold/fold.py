@@ -22,7 +22,7 @@ from refold.event import (
     ForkDropped,
     Forked,
     Handler,
-    Later,
+    LazyEvents,
     Located,
     Restored,
     RunHandler,
@@ -237,7 +237,7 @@ def tag_of(array: bytes) -> int:
     return first if first < _TAG_MAX else int(msgspec.msgpack.decode(array)[0])
 
 
-def blanked(array: bytes) -> bytes:
+def strip_body(array: bytes) -> bytes:
     """Return an event's array without its body: truncated after the tag and the structural values."""
     event = decode(array)
     structural = array[_TAG_BYTES : body_begin(event)]
@@ -359,7 +359,7 @@ def pack(state: State) -> tuple[bytes, list[int]]:
 
 def unpack(kind: str, inline: bytes, events: Located) -> State:
     """Return the state that ``pack`` packed, given the events at the seqs that it returned, in the same order."""
-    return _unpacked(kind, inline, lambda view, packed, begin, end: view.unpack(_DECODE(packed), events[begin:end]))
+    return _unpack_parts(kind, inline, lambda view, packed, begin, end: view.unpack(_DECODE(packed), events[begin:end]))
 
 
 def is_read_later(kind: str) -> bool:
@@ -367,18 +367,18 @@ def is_read_later(kind: str) -> bool:
     return any(view.unpack_later is not None for view in KINDS[kind].views)
 
 
-def unpack_later(kind: str, inline: bytes, events: Later, read: Callable[[int, int], Located]) -> State:
+def unpack_later(kind: str, inline: bytes, events: LazyEvents, read: Callable[[int, int], Located]) -> State:
     """Return the state that ``pack`` packed, reading most of ``events`` on demand and the rest now, with ``read``."""
 
-    def unpacked(view: View[Any], packed: msgspec.Raw, begin: int, end: int) -> Any:
+    def unpack_part(view: View[Any], packed: msgspec.Raw, begin: int, end: int) -> Any:
         if view.unpack_later is None:
             return view.unpack(_DECODE(packed), read(begin, end) if begin < end else ())
         return view.unpack_later(packed, events.part(begin, end))
 
-    return _unpacked(kind, inline, unpacked)
+    return _unpack_parts(kind, inline, unpack_part)
 
 
-def _unpacked(kind: str, inline: bytes, unpacked: Callable[[View[Any], msgspec.Raw, int, int], Any]) -> State:
+def _unpack_parts(kind: str, inline: bytes, unpacked: Callable[[View[Any], msgspec.Raw, int, int], Any]) -> State:
     found = KINDS[kind]
     parts: list[Any] = []
     begin = 0
@@ -394,7 +394,7 @@ def _unpacked(kind: str, inline: bytes, unpacked: Callable[[View[Any], msgspec.R
     return State(found, parts)
 
 
-def copied(state: State) -> State | None:
+def copy_state(state: State) -> State | None:
     """Return an independent copy of a state, ``None`` if a view cannot copy its part."""
     copies = [None if view.copy is None else view.copy(part) for view, part in _pairs(state)]
     return None if None in copies else State(state.kind, copies)

@@ -24,7 +24,7 @@ from refold.event import (
     unpack_json,
 )
 from refold.limits import VALUE_BYTES_MAX
-from refold.text import TokenCounter, countable, sha256
+from refold.text import TokenCounter, countable_texts, sha256
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
 ROLES: Final[tuple[Role, ...]] = ("system", "developer", "user", "assistant", "tool", "function")
@@ -242,7 +242,7 @@ def imported_messages(event: StateImported, stamp: Stamp) -> Iterator[Message]:
     """Return the messages of an imported state, in order; if the state was erased, they have no content."""
     bodies = event.bodies or (ImportedBody(),) * len(event.messages)
     for skeleton, body in zip(event.messages, bodies, strict=True):
-        yield _imported_message(skeleton, body, stamp)
+        yield _build_message(skeleton, body, stamp)
 
 
 def messages_of(recorded: Recorded) -> Iterable[Message]:
@@ -255,7 +255,7 @@ def messages_of(recorded: Recorded) -> Iterable[Message]:
     return imported_messages(event, stamp) if isinstance(event, StateImported) else ()
 
 
-def replaced(message: Message, event: MessageReplaced, stamp: Stamp) -> Message:
+def replace_content(message: Message, event: MessageReplaced, stamp: Stamp) -> Message:
     """Return a message with the content that an event gave it; of its stamp, only the erased flag can change.
 
     If the flag stays the same, so does the stamp object, which an open batch updates later.
@@ -271,7 +271,7 @@ def _with_content(event: MessageReplaced, *, pinned: bool) -> MessageAppended:
     return MessageAppended((), *structural, event.text, event.parts, event.name, event.calls, event.extra)
 
 
-def _imported_message(skeleton: ImportedMessage, body: ImportedBody, stamp: Stamp) -> Message:
+def _build_message(skeleton: ImportedMessage, body: ImportedBody, stamp: Stamp) -> Message:
     event = MessageAppended(
         (),
         skeleton.id,
@@ -310,7 +310,7 @@ def message_event(
     try:
         known = _ROLES[role]
     except (KeyError, TypeError):
-        raise InvalidInput(f"role is {checks.shown(role)}; give one of {', '.join(ROLES)}") from None
+        raise InvalidInput(f"role is {checks.brief(role)}; give one of {', '.join(ROLES)}") from None
     if type(content) is str and tool_calls is None and tool_call_id is None and name is None and metadata is None:
         # A shortcut through the code below for plain text, which is nearly every message.
         is_short = content.isascii() and len(content) <= VALUE_BYTES_MAX
@@ -328,7 +328,7 @@ def message_event(
     packed_calls = None if calls is None else checks.packed_json(calls, "tool_calls")
     if not isinstance(tokens, int):
         stored = text if packed_blocks is None else unpack_json(packed_blocks)
-        texts = countable(stored, None if packed_calls is None else unpack_json(packed_calls))
+        texts = countable_texts(stored, None if packed_calls is None else unpack_json(packed_calls))
         tokens = sum(map(checks.tokens, map(tokens.count, texts)))
     return MessageAppended(
         sources,
@@ -337,7 +337,7 @@ def message_event(
         tokens,
         pinned,
         () if calls is None and blocks is None else _call_ids(role, calls or [], blocks or []),
-        _answered(role, tool_call_id, blocks),
+        _call_of_answer(role, tool_call_id, blocks),
         text,
         packed_blocks,
         None if name is None else checks.text(name, "name"),
@@ -355,7 +355,7 @@ def _call_ids(role: object, calls: list[dict[str, Any]], blocks: list[dict[str, 
     return tuple(dict.fromkeys(checks.text(call_id, "a call's id") for call_id in ids if isinstance(call_id, str)))
 
 
-def _answered(role: object, tool_call_id: object, blocks: list[dict[str, Any]] | None) -> str | None:
+def _call_of_answer(role: object, tool_call_id: object, blocks: list[dict[str, Any]] | None) -> str | None:
     """Return the id of the call that a message answers, as given or from a ``tool_result`` block of its content."""
     if tool_call_id is not None:
         if role not in TOOL_ROLES:

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Final, ParamSpec
 from weakref import ref
 
 from refold import Memory, __version__
-from refold.checks import shown
+from refold.checks import brief
 from refold.engine.engine import Engine
 from refold.engine.observer import COMMIT, READ, SEARCH
 from refold.errors import logger
@@ -43,14 +43,16 @@ Attributes = Mapping[str, _Value]
 P = ParamSpec("P")
 
 
-def _harmless(note: Callable[Concatenate["_Telemetry", P], None]) -> Callable[Concatenate["_Telemetry", P], None]:
+def _suppress_errors(
+    note: Callable[Concatenate["_Telemetry", P], None],
+) -> Callable[Concatenate["_Telemetry", P], None]:
     """Return a callback that never raises, even if code of the host does.
 
     A processor or a sampler of the host can raise, but a commit is written by then.
     """
 
     @wraps(note)
-    def tried(self: "_Telemetry", /, *arguments: P.args, **options: P.kwargs) -> None:
+    def attempt(self: "_Telemetry", /, *arguments: P.args, **options: P.kwargs) -> None:
         try:
             note(self, *arguments, **options)
         except Exception:  # noqa: BLE001 - third-party code failed, and the operation that it measures continues
@@ -58,10 +60,10 @@ def _harmless(note: Callable[Concatenate["_Telemetry", P], None]) -> Callable[Co
                 self.has_failed = True
                 logger().exception("OpenTelemetry failed at measuring a memory; what fails from now on is not logged")
 
-    return tried
+    return attempt
 
 
-class _Operation:
+class _OperationSpan:
     """The context of one operation, which has a span of its own."""
 
     __slots__ = ("begin", "name", "span", "telemetry", "token")
@@ -74,10 +76,10 @@ class _Operation:
         self.token: Any = None
 
     def __enter__(self) -> None:
-        self.telemetry.begun(self)
+        self.telemetry.begin(self)
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self.telemetry.ended(self, error)
+        self.telemetry.end(self, error)
 
 
 class _Telemetry:
@@ -116,12 +118,12 @@ class _Telemetry:
             "refold.search.rows", "{row}", "Rows that a search looked at.", explicit_bucket_boundaries_advisory=_ROWS
         )
 
-    def operation(self, name: str) -> _Operation:
+    def operation(self, name: str) -> _OperationSpan:
         """Measure an operation in a span of its own."""
-        return _Operation(self, name)
+        return _OperationSpan(self, name)
 
-    @_harmless
-    def begun(self, operation: _Operation) -> None:
+    @_suppress_errors
+    def begin(self, operation: _OperationSpan) -> None:
         """Begin the span of an operation."""
         name = operation.name
         operation.span = self._tracer.start_span(
@@ -129,8 +131,8 @@ class _Telemetry:
         )
         operation.token = attach(set_span_in_context(operation.span))
 
-    @_harmless
-    def ended(self, operation: _Operation, error: BaseException | None) -> None:
+    @_suppress_errors
+    def end(self, operation: _OperationSpan, error: BaseException | None) -> None:
         """Record the duration of an operation, and end its span."""
         attributes, span = self._attributes[operation.name], operation.span
         try:
@@ -147,20 +149,20 @@ class _Telemetry:
             if span is not None:
                 span.end()
 
-    @_harmless
-    def committed(self, events: int, size_bytes: int) -> None:
+    @_suppress_errors
+    def record_commit(self, events: int, size_bytes: int) -> None:
         """Count committed events and bytes."""
         self._events.add(events, self._committed)
         self._bytes.add(size_bytes, self._committed)
 
-    @_harmless
-    def folded(self, events: int) -> None:
+    @_suppress_errors
+    def record_fold(self, events: int) -> None:
         """Count folded events."""
         self._folded.add(events, self.attributes)
         get_current_span().set_attribute("refold.read.events", events)
 
-    @_harmless
-    def searched(self, rows: int, *, exact: bool) -> None:
+    @_suppress_errors
+    def record_search(self, rows: int, *, exact: bool) -> None:
         """Record rows and exactness."""
         kind: dict[str, _Value] = {"refold.search.exact": exact}
         self._rows.record(rows, self.attributes | kind)
@@ -206,9 +208,9 @@ def _lags(copies: _Copies, field: str, _: CallbackOptions) -> list[Observation]:
 
 def _check(memory: object, attributes: Mapping[Any, Any]) -> None:
     if not isinstance(memory, Memory):
-        raise TypeError(f"memory is {shown(memory)}; give the Memory itself, of which everything is measured")
+        raise TypeError(f"memory is {brief(memory)}; give the Memory itself, of which everything is measured")
     if not all(isinstance(name, str) and isinstance(value, _Value) for name, value in attributes.items()):
-        raise TypeError(f"attributes is {shown(attributes)}; it maps names to str, bool, int or float")
+        raise TypeError(f"attributes is {brief(attributes)}; it maps names to str, bool, int or float")
 
 
 def instrument(

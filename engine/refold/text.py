@@ -40,7 +40,7 @@ def sha256(content: bytes) -> bytes:
     return digest
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def pluralize(count: int, one: str, many: str = "") -> str:
     """Return a count with its noun, whose plural adds an s unless ``many`` is given.
 
     >>> counted(1, "memory", "memories"), counted(0, "memory", "memories"), counted(1_000, "event")
@@ -165,20 +165,20 @@ def _runs(text: str) -> list[str]:
 
 def is_unspaced(word: str) -> bool:
     """Return whether a word of ``words`` comes from a script that does not separate words."""
-    return not word.isascii() and _unspaced().match(word) is not None
+    return not word.isascii() and _unspaced_pattern().match(word) is not None
 
 
 def _split_unspaced(run: str) -> Iterator[str]:
     end = 0
-    for match in _unspaced().finditer(run):
-        yield from _led_by_letter(run[end : match.start()])
+    for match in _unspaced_pattern().finditer(run):
+        yield from _skip_marks(run[end : match.start()])
         piece, end = match.group(), match.end()
         for i in range(max(1, len(piece) - 1)):
-            yield from _led_by_letter(piece[i : i + 2])
-    yield from _led_by_letter(run[end:])
+            yield from _skip_marks(piece[i : i + 2])
+    yield from _skip_marks(run[end:])
 
 
-def _led_by_letter(run: str) -> Iterator[str]:
+def _skip_marks(run: str) -> Iterator[str]:
     """Yield a run unless it is empty or consists of marks alone, as those of emoji do."""
     if run.isalnum() or any(map(str.isalnum, run)):
         yield run
@@ -202,12 +202,14 @@ def _breaks() -> _Breaks:
 
 
 @cache
-def _unspaced() -> re.Pattern[str]:
+def _unspaced_pattern() -> re.Pattern[str]:
     """Compile the pattern for the first text beyond ASCII, which takes longer than loading the rest of this module."""
     return re.compile(_UNSPACED)
 
 
-def countable(content: str | list[dict[str, Any]] | None, tool_calls: list[dict[str, Any]] | None) -> Iterator[str]:
+def countable_texts(
+    content: str | list[dict[str, Any]] | None, tool_calls: list[dict[str, Any]] | None
+) -> Iterator[str]:
     """Yield the texts of a message that a model charges for: text parts, names and arguments of tool calls."""
     if isinstance(content, str):
         yield content
@@ -223,7 +225,7 @@ def _texts_of_part(part: dict[str, Any]) -> Iterator[str]:
         if isinstance(value := part.get(field), str):
             yield value
     if "input" in part:
-        yield _rendered(part["input"])
+        yield _to_text(part["input"])
     inner = part.get("content")
     if isinstance(inner, str):
         yield inner
@@ -239,10 +241,10 @@ def _texts_of_call(call: dict[str, Any]) -> Iterator[str]:
         return
     for field in ("name", "arguments", "input"):
         if field in function:
-            yield _rendered(function[field])
+            yield _to_text(function[field])
 
 
-def _rendered(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     import msgspec  # noqa: PLC0415 - only messages whose arguments are not text pay for it
@@ -276,7 +278,7 @@ def contains(text: str, other: str) -> bool:
 def _plain_words(text: str) -> str:
     """Return the words of a text in lower case, separated by spaces, without bullets and punctuation around them."""
     if not text.isascii():
-        text = _unspaced().sub(lambda run: f" {' '.join(run.group())} ", text)
+        text = _unspaced_pattern().sub(lambda run: f" {' '.join(run.group())} ", text)
     words = text.casefold().split()
     words = words[1:] if words and words[0] in _BULLETS else words
     return " ".join(filter(None, (word.lstrip(_OPENING).rstrip(_CLOSING) for word in words)))
@@ -408,9 +410,9 @@ def _pieces(text: str) -> list[str]:
 def _difference(text: str, other: str, *, denials: bool) -> str | None:
     for what, pattern in (("numbers", _NUMBER), ("signs", _SIGN)):
         found, others = (dict.fromkeys(pattern.findall(each)) for each in (text, other))
-        if reason := _differing(what, found, others):
+        if reason := _compare_words(what, found, others):
             return reason
-    if denials and (reason := _denial(text, other)):
+    if denials and (reason := _denial_difference(text, other)):
         return reason
     words, known = ([word.lower() for word in _TOKEN.findall(each)] for each in (text, other))
     first, second = set(words), set(known)
@@ -427,14 +429,14 @@ def _difference(text: str, other: str, *, denials: bool) -> str | None:
     ):
         return f"{words[0]} is not {known[0]}"
     own, foreign = {name.lower(): name for name in _names(text)}, {name.lower(): name for name in _names(other)}
-    return _differing(
+    return _compare_words(
         "names",
         {name: None for word, name in own.items() if not _has_form(second, word)},
         {name: None for word, name in foreign.items() if not _has_form(first, word)},
-    ) or _reordered(text, other, (own.keys() | foreign.keys()) & first & second)
+    ) or _order_difference(text, other, (own.keys() | foreign.keys()) & first & second)
 
 
-def _differing(what: str, one: dict[str, None], other: dict[str, None]) -> str | None:
+def _compare_words(what: str, one: dict[str, None], other: dict[str, None]) -> str | None:
     """Name the difference if both texts have something that the other lacks."""
     first, second = [each for each in one if each not in other], [each for each in other if each not in one]
     return f"the {what} differ ({first[0]}, {second[0]})" if first and second else None
@@ -452,7 +454,7 @@ def _is_akin(word: str, other: str) -> bool:
 # Negations.
 
 
-def _denial(text: str, other: str) -> str | None:
+def _denial_difference(text: str, other: str) -> str | None:
     """Return how two texts differ in what they negate: one does so more often, in another language, or by a prefix.
 
     Negations that both have cancel out. "Never" and "not" agree, and so do all others of one language.
@@ -466,7 +468,7 @@ def _denial(text: str, other: str) -> str | None:
     if (left or right) and not left.items() & right.items():
         return "only one of them denies it"
     first, second = set(runs), set(others)
-    if _has_prefixed(first - second, second - first) or _has_prefixed(second - first, first - second):
+    if _has_prefix_form(first - second, second - first) or _has_prefix_form(second - first, first - second):
         return "only one of them denies it"
     one, another = (["not" if run in _languages() else run for run in each] for each in (runs, others))
     shared = {run for run in set(one) & set(another) if len(run) >= _KEYWORD_BYTES_MIN}
@@ -490,7 +492,7 @@ def _languages() -> dict[str, tuple[str, ...]]:
     return languages
 
 
-def _has_prefixed(words: AbstractSet[str], others: AbstractSet[str]) -> bool:
+def _has_prefix_form(words: AbstractSet[str], others: AbstractSet[str]) -> bool:
     """Return whether one of the others is one of the words with a prefix that negates it."""
     long = (word for word in words if len(word) >= _PREFIXED_CHARS_MIN)
     return any(f"{prefix}{word}" in others for word in long for prefix in _DENYING_PREFIXES)
@@ -499,7 +501,7 @@ def _has_prefixed(words: AbstractSet[str], others: AbstractSet[str]) -> bool:
 # The order of the same words and names.
 
 
-def _reordered(text: str, other: str, names: AbstractSet[str]) -> str | None:
+def _order_difference(text: str, other: str, names: AbstractSet[str]) -> str | None:
     """Return how two texts differ in order: of their words if one has all words of the other, else of their names."""
     words, known = (
         [word for word in _plain_words(each).split() if word not in _CONJUNCTIONS] for each in (text, other)
@@ -510,7 +512,7 @@ def _reordered(text: str, other: str, names: AbstractSet[str]) -> str | None:
         return None
     shared = set(words) & set(known)
     if len(shared) == min(len(set(words)), len(set(known))):
-        is_same = _is_moved(words, known, shared) and _denied(words) == _denied(known)
+        is_same = _is_moved(words, known, shared) and _denied_words(words) == _denied_words(known)
         return None if is_same else "the order of the words differs"
     return None if _order(text, names) == _order(other, names) else "the order of the names differs"
 
@@ -526,7 +528,7 @@ def _is_moved(words: Iterable[str], known: Iterable[str], shared: AbstractSet[st
     return [*one[begin:], *one[:begin]] == another
 
 
-def _denied(words: Sequence[str]) -> set[str]:
+def _denied_words(words: Sequence[str]) -> set[str]:
     """Return the words before which a negation stands."""
     return {following for word, following in pairwise(words) if word in _languages()}
 

@@ -40,7 +40,7 @@ class Worker:
         self._is_refused = False
 
     def start(self) -> None:
-        """Start the thread; it may have begun even if this raises, and ``begins`` returns whether it runs."""
+        """Start the thread; it may have begun even if this raises, and ``wait_for_start`` returns whether it runs."""
         try:
             _thread.start_new_thread(self._start, ())
         except RuntimeError:
@@ -62,7 +62,7 @@ class Worker:
                     # Memory may be short for the first frame of the function, before the function could handle that.
                     self._run()
 
-    def begins(self) -> bool:
+    def wait_for_start(self) -> bool:
         """Wait until the thread runs, and return whether it does or did; a thread that is late never runs."""
         until = time.monotonic() + _BEGIN_SECONDS_MAX
         while not (self._claim.locked() or self._is_refused) and time.monotonic() < until:
@@ -81,7 +81,7 @@ class Worker:
 
     def join(self) -> None:
         """Return once the thread has ended or will never begin; in the thread itself, return at once."""
-        if not self.is_current and self.begins():
+        if not self.is_current and self.wait_for_start():
             with self._running:
                 pass
 
@@ -105,7 +105,7 @@ class Bell:
         return self._lock.acquire(timeout=seconds)
 
 
-def uninterrupted(call: Callable[[], object]) -> None:
+def run_uninterrupted(call: Callable[[], object]) -> None:
     """Make a call that no signal can cut off, and return when it has ended; an interrupt is raised then.
 
     Python runs signal handlers on the main thread only, so the call runs on another one.
@@ -129,7 +129,7 @@ def uninterrupted(call: Callable[[], object]) -> None:
     interrupts: list[BaseException] = []
     while not worker.is_over:
         try:
-            worker.begins()
+            worker.wait_for_start()
             time.sleep(LOOK_SECONDS)
         except BaseException as error:  # noqa: BLE001 - as above
             interrupts.append(error)

@@ -230,7 +230,7 @@ def test_a_session_is_read_as_of_one_moment(memory: Memory, monkeypatch: pytest.
     reader, writer = RefoldSessionService(memory), RefoldSessionService(memory)
     names: dict[str, Any] = {"app_name": "a", "user_id": "u", "session_id": "s"}
     session = asyncio.run(writer.create_session(**names))
-    look, actions = reader._merged, EventActions(state_delta={"said": 1})
+    look, actions = reader._merge_state, EventActions(state_delta={"said": 1})
     events = [Event(author="user", message="Hello!", actions=actions)]
 
     def interrupted(own: Any) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def test_a_session_is_read_as_of_one_moment(memory: Memory, monkeypatch: pytest.
             asyncio.run(writer.append_event(session, events.pop()))
         return state
 
-    monkeypatch.setattr(reader, "_merged", interrupted)
+    monkeypatch.setattr(reader, "_merge_state", interrupted)
     read = asyncio.run(reader.get_session(**names))
     assert read is not None
     assert (read.state, len(read.events)) == ({"said": 1}, 1)

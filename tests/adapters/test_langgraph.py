@@ -718,5 +718,5 @@ def test_an_erasure_of_what_a_host_notes_beside_a_run_leaves_its_checkpoints(mem
 
 @pytest.mark.parametrize("length", range(540, 580))
 def test_a_text_that_was_cut_is_no_other_text(length: int) -> None:
-    cut = langgraph_items.bounded("p" * length + "\x01" * 3 + "q" * 500)
-    assert langgraph_items.bounded(keys.text(cut)) != cut
+    cut = langgraph_items.key_part("p" * length + "\x01" * 3 + "q" * 500)
+    assert langgraph_items.key_part(keys.text(cut)) != cut

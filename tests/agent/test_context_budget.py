@@ -396,4 +396,4 @@ def test_the_day_after_it_counts_again() -> None:
 def test_ordinary_text_stays_as_it_is() -> None:
     texts = ("see [Board](http://x) and [board] tasks", "#\ufe0f\u20e3 channel", "#tag", "* item\n  - more", "1. #5")
     for text in texts:
-        assert parts.quoted(text) == text
+        assert parts.quote_text(text) == text

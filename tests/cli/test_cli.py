@@ -509,7 +509,7 @@ def test_ctrl_c_ends_with_130(store: Path, refold: Run, monkeypatch: pytest.Monk
     def interrupted(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(root, "reading", interrupted)
+    monkeypatch.setattr(root, "open_for_reading", interrupted)
     ended = refold("stats", "--db", store)
     assert (ended.code, ended.out, ended.err.strip()) == (130, "", "")
 

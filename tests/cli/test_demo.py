@@ -12,7 +12,7 @@ import pytest
 from refold import Memory
 from refold.cli import demo, main
 from refold.cli.output import Console
-from refold.cli.root import FixedSource, opened
+from refold.cli.root import FixedSource, open_memory
 from tests.support.command import COMMAND, running, terminal_output
 
 CLOCK = {"REFOLD_CLOCK_NS": "1700000000000000000"}
@@ -173,6 +173,6 @@ def test_commands_on_a_fixed_clock_never_draw_an_id_twice(tmp_path: Path, monkey
     monkeypatch.setenv("REFOLD_CLOCK_NS", CLOCK["REFOLD_CLOCK_NS"])
     ids = []
     for _ in range(3):
-        with opened(str(tmp_path / "store")) as memory:
+        with open_memory(str(tmp_path / "store")) as memory:
             ids.append(memory.conversation("chat").append("user", "Hello!").id)
     assert len(set(ids)) == 3

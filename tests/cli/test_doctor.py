@@ -18,7 +18,7 @@ from refold.cli import doctor, main
 from refold.cli.doctor import Diagnosis, examine
 from refold.limits import TAIL_EVENTS_MAX
 from refold.log import inspect
-from refold.log.disk import SITE_SUFFIX, building
+from refold.log.disk import SITE_SUFFIX, build_directory
 from refold.log.inspect import ReaderSlot, StoreFacts
 from refold.log.lmdb_file import open_lmdb
 from refold.log.record import FORMAT, SEQ
@@ -315,7 +315,7 @@ def test_an_erasure_that_was_cut_off(store: Path) -> None:
 def test_a_backup_that_was_cut_off(store: Path) -> None:
     """What a crash leaves beside the store is told, with its path; what is being made is no fault."""
     target = store.with_name("backup")
-    with building(str(target), "a backup", outside=str(store), may_be_empty=False) as made:
+    with build_directory(str(target), "a backup", outside=str(store), may_be_empty=False) as made:
         check = found(store, "unfinished")
         assert (check.state, str(Path(made).parent) in check.message) == ("ok", True)
     assert found(store, "unfinished").message == "nothing unfinished beside the store"

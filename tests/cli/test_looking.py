@@ -13,7 +13,7 @@ import pytest
 from refold import Memory
 from refold.agent import files_tool
 from refold.cli import output
-from refold.cli.root import nearest
+from refold.cli.root import suggest_name
 from tests.support.command import Run, running
 
 LONG = "first line of a long message\n" + " ".join(f"word{number}" for number in range(60)) + "\nlast line"
@@ -194,9 +194,9 @@ class TestNamesThatDoNotExist:
         assert "project default is empty; --project selects another: acme" in ended.err
 
     def test_nothing_alike_is_nothing_said(self) -> None:
-        assert nearest("zzz", ["chat-42", "other"]) == ""
-        assert nearest("42", ["chat-42"]) == "; did you mean 'chat-42'?"
-        assert nearest("", ["chat-42"]) == ""
+        assert suggest_name("zzz", ["chat-42", "other"]) == ""
+        assert suggest_name("42", ["chat-42"]) == "; did you mean 'chat-42'?"
+        assert suggest_name("", ["chat-42"]) == ""
 
 
 class TestWhatOutlivesConversations:

@@ -277,7 +277,7 @@ class DifferentialMachine(RuleBasedStateMachine):
             return ids_of(result)
         home = self.branch_of(self.store)
         self.catch_up(home)  # Another process may have merged it.
-        batch = batches.active(engine_of(home))
+        batch = batches.active_batch(engine_of(home))
         event: Any = batch.transaction.events[-1] if batch else list(home.project(op.where).events())[-1].event
         return [getattr(event, "other", "")]  # Another event is the last one where a request is repeated.
 

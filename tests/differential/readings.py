@@ -323,17 +323,17 @@ def _check_library(library: SkillLibrary, shelf: Shelf, committed: int) -> None:
         is_settled = lesson.seq <= committed
         assert not is_settled or (skill.seq, skill.created_ns) == (lesson.seq, lesson.created_ns)
     off = {name for name, (is_on, _) in shelf.switches.items() if not is_on}
-    assert library.disabled() == off
+    assert library.disabled_names() == off
     assert not any(map(library.is_enabled, off))
     assert library.notes() == {name: note for name, (note, _) in shelf.notes.items()}
     for name, counts in shelf.uses.items():
         usage = library.usage(name)
         assert (usage.count, usage.rated, usage.succeeded) == counts[:3]
     for conversation, (_, query) in shelf.selections.items():
-        found = library.selected(conversation)
+        found = library.last_selection(conversation)
         assert found is not None
         assert found.query == query
-    assert library.selected("never selected") is None
+    assert library.last_selection("never selected") is None
 
 
 # Tables, journals and projects.

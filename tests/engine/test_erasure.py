@@ -185,7 +185,7 @@ def test_a_receipt_says_which_events_still_name_what_was_erased(memory: Memory, 
     name_everywhere(memory, name)
     receipt = memory.conversation(name).erase(derived="keep", forks="erase")
     assert occurrences(path, name) > 0
-    kinds = {type(event).__name__ for event, _ in reader_of(memory).loader.recorded(receipt.naming)}
+    kinds = {type(event).__name__ for event, _ in reader_of(memory).loader.recorded_events(receipt.naming)}
     assert kinds == {
         *("MemoryAdded", "MemoryMerged", "EpisodeRecorded", "MemoriesRecalled", "UsageCounted"),
         *("SkillLearned", "SkillUsed", "SkillsSelected", "BoardMessageAppended"),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from refold import Conversation, Memory, Snapshot
-from refold.engine.erasure import markers_of, telling
+from refold.engine.erasure import markers_of, searchable_markers
 from refold.event import StateImported
 from refold.limits import MARKER_BYTES_MIN
 from refold.message import message_event
@@ -121,7 +121,7 @@ def test_the_strings_of_every_kind_of_body() -> None:
 
 def test_what_says_nothing_is_not_looked_for() -> None:
     long, short = b"x" * MARKER_BYTES_MIN, b"y" * (MARKER_BYTES_MIN - 1)
-    assert telling({long, short, bytes(6_000), bytes(6_000) + long, bytes(6_000) + short}) == {
+    assert searchable_markers({long, short, bytes(6_000), bytes(6_000) + long, bytes(6_000) + short}) == {
         long,
         bytes(6_000) + long,
     }

@@ -147,7 +147,7 @@ def states(memory: Memory) -> Iterator[tuple[fold.State, Iterator[Recorded]]]:
     engine = engine_of(memory)
     streams: dict[int, list[Recorded]] = {}
     after = 0
-    while page := engine.reader.loader.numbered(after, engine.reader.head):
+    while page := engine.reader.loader.numbered_events(after, engine.reader.head):
         for number, event, stamp in page:
             streams.setdefault(number, []).append(Recorded(event, stamp))
             after = stamp.seq
@@ -327,9 +327,9 @@ def test_a_large_project_leaves_ram_slice_by_slice(encoded: list[int]) -> None:
             encoded.clear()
             memory.conversation(f"c{number % 7}").scratchpad.note("something else")
             most = max(most, sum(encoded))
-            if engine.reader.streams.known("project/p") is None:
+            if engine.reader.streams.peek("project/p") is None:
                 break
-        assert engine.reader.streams.known("project/p") is None, "it never left"
+        assert engine.reader.streams.peek("project/p") is None, "it never left"
         assert most <= 4 * SLICE  # A note into a new conversation looks at its stream, and is two events.
         assert memory.project("p").count() == 40
         assert_sound(memory)

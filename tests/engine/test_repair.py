@@ -117,7 +117,7 @@ def events_in(store: Path) -> list[object]:
             record=0,
             salt=b"",
             origin=b"",
-            array=fold.blanked(entry.array) if entry.tag == ERASED else entry.array,
+            array=fold.strip_body(entry.array) if entry.tag == ERASED else entry.array,
         )
         for entry in read(store).entries
     ]

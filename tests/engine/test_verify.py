@@ -98,10 +98,10 @@ def relinked(
         link = records.NO_LINK
         for key, packed in rows.all("log"):
             record = records.Record(packed)
-            content, covered = record.content, record.covered()
+            content, covered = record.content, record.covered_digest()
             if record.first_seq <= seq <= record.last_seq:
                 head = records.Head(record.first_seq, record.time_ns, record.command, record.salt, record.origin)
-                columns = record.unpacked()
+                columns = record.to_columns()
                 columns.marks, columns.actors = list(columns.marks), list(columns.actors)
                 columns.arrays, columns.streams = list(columns.arrays), list(columns.streams)
                 made = change(head, columns)
@@ -163,7 +163,9 @@ def swap_records(rows: Rows) -> None:
 
 def erase_silently(rows: Rows) -> None:
     key, record = record_with(rows, 5)
-    rows.put("log", key, records.erased_from(record, [5 - records.Record(record).first_seq], fold.blanked, bytes(16)))
+    rows.put(
+        "log", key, records.erase_bodies(record, [5 - records.Record(record).first_seq], fold.strip_body, bytes(16))
+    )
 
 
 def drop_first(table: str) -> Callable[[Rows], None]:
@@ -437,13 +439,13 @@ def test_states_that_do_not_fit_are_folded_in_passes_of_their_own(
         memory.flush()
         whole = memory.verify()
         passes: list[set[int]] = []
-        again = FoldCheck._again
+        again = FoldCheck._refold
 
         def counted(refolding: FoldCheck, wanted: set[int]) -> None:
             passes.append(wanted)
             again(refolding, wanted)
 
-        monkeypatch.setattr(FoldCheck, "_again", counted)
+        monkeypatch.setattr(FoldCheck, "_refold", counted)
         reader_of(memory).memory_bytes = VERIFY_PARTS_COUNT * 2_000_000
         assert memory.verify() == whole
         assert len(passes) >= 2

@@ -10,7 +10,7 @@ import pytest
 
 from refold import InvalidInput, Memory, NotFound, StoreCorrupt, StoreFull
 from refold.log.record import Columns, Head, Record, encode
-from refold.log.witness import Witnessed
+from refold.log.witness import WitnessSlot
 from tests.engine.test_verify import flipped
 from tests.support.blanks import blank
 from tests.support.rows import Rows
@@ -49,7 +49,7 @@ class TestWhatIsSeen:
     def test_a_new_store_gets_a_witness_of_nothing_and_closing_tells_it_the_head(self, tmp_path: Path) -> None:
         place = Place(tmp_path)
         memory = place.open()
-        assert place.told() == Witnessed(reader_of(memory).store_id, 0, bytes(32))
+        assert place.told() == WitnessSlot(reader_of(memory).store_id, 0, bytes(32))
         with memory:
             talk(memory)
         assert (place.told().seq, place.told().link) == (2, place.records()[-1].link)
@@ -111,7 +111,7 @@ class TestWhatIsSeen:
         rows = Rows(place.store)
         key, packed = rows.all("log")[-1]
         record = Record(packed)
-        columns = record.unpacked()
+        columns = record.to_columns()
         longer = Columns(columns.streams, [0, 0], [*columns.marks] * 2, [0, 0], [0, 0], (), [*columns.arrays] * 2)
         content = encode(Head(record.first_seq, record.time_ns, record.command, record.salt), longer)
         rows.put("log", key, None)

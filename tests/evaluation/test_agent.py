@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput
-from refold.evaluation.agent import BUDGETS, SYSTEMS, Agent, Presence, presences, recordings_of, sent
+from refold.evaluation.agent import BUDGETS, SYSTEMS, Agent, Presence, measure_contexts, presences, recordings_of
 from tests.support.command import Run, running
 
 TALK = {
@@ -59,7 +59,7 @@ def beam(path: Path) -> Path:
 
 
 def shares(path: Path, budget: int) -> dict[str, list[float]]:
-    results = sent(recordings_of(path), [budget])
+    results = measure_contexts(recordings_of(path), [budget])
     return {system: [each.share for each in results if each.system == system] for system in SYSTEMS}
 
 
@@ -98,7 +98,7 @@ def test_a_message_of_several_lines_is_learned_from(tmp_path: Path) -> None:
 
 def test_no_system_sends_more_than_its_budget(tmp_path: Path) -> None:
     for path, budget in product((locomo(tmp_path / "locomo.json"), beam(tmp_path / "beam.jsonl")), (200, 1_000)):
-        assert all(each.tokens <= budget for each in sent(recordings_of(path), [budget]))
+        assert all(each.tokens <= budget for each in measure_contexts(recordings_of(path), [budget]))
 
 
 def test_sessions_are_lived_by_the_default_path(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_sessions_are_lived_by_the_default_path(tmp_path: Path) -> None:
 
 
 def test_figures_are_means_over_questions_in_all_and_by_category(tmp_path: Path) -> None:
-    results = presences(sent(recordings_of(locomo(tmp_path / "locomo.json")), [1_000, 2_000]))
+    results = presences(measure_contexts(recordings_of(locomo(tmp_path / "locomo.json")), [1_000, 2_000]))
     assert [(each.category, each.budget, each.system) for each in results] == [
         (category, budget, system) for category in ("all", "1", "4") for budget in (1_000, 2_000) for system in SYSTEMS
     ]

@@ -17,9 +17,9 @@ from refold.evaluation.eviction import (
     SimulatedWindow,
     Trace,
     bounds,
+    full_share,
     recommendation,
     replay,
-    whole,
 )
 from refold.evaluation.retrieval import Interval
 from refold.importers import import_file, transcript
@@ -144,7 +144,7 @@ def test_the_policies_of_conversations_are_those_that_are_compared(
     with Memory(window_tokens=budget) as memory:
         chat = memory.conversation("drawn", eviction=eviction)
         for place, piece in enumerate(drawn):
-            window.arrive(place, piece)
+            window.add(place, piece)
             ids.append(append(chat, piece, ids))
             if policy.recall_share and window.refused != ids.count(None):
                 return  # Half of the budget is what a simulated window has in all.
@@ -166,7 +166,7 @@ def test_one_policy_is_the_window_of_refold_in_real_sessions(budget: int) -> Non
             said = list(transcript(memory, name))
             for place, item in enumerate(map(item_of, said)):
                 piece = Piece(item.tokens, item.role, item.call_ids, item.answers, item.pinned)
-                window.arrive(place, piece)
+                window.add(place, piece)
             kept = [message.seq for message in memory.conversation(name).window()]
             assert [said[place].seq for place in window.places()] == kept
             evicted += window.evicted
@@ -293,7 +293,7 @@ def test_a_few_questions_recommend_nothing_else(needs: int, policy: str) -> None
 
 
 def test_no_need_is_no_survival() -> None:
-    assert whole(()) == 0.0
+    assert full_share(()) == 0.0
     assert replay(Trace("idle", (Piece(5),), ()), OWN, 10).survived == ()
 
 

@@ -14,19 +14,19 @@ from refold import InvalidInput, Memory
 from refold.embedders import HashedEmbedder
 from refold.errors import NotFound
 from refold.evaluation import eviction, retrieval
-from refold.evaluation.cases import Case, Item, Question, cases_of, labelled
+from refold.evaluation.cases import Case, CaseQuestion, Item, cases_of, make_case
 from refold.evaluation.eviction import POLICIES, Need, Piece, Trace, bounds, replay
 from refold.evaluation.retrieval import (
     BASELINES,
     COMBINATIONS_MAX,
     SYSTEMS,
-    Embedded,
+    EmbeddedCase,
     answers,
-    embedded,
+    embed_cases,
     figures,
     grid_of,
-    stored,
-    swept,
+    load_vectors,
+    sweep_rankings,
 )
 from refold.index.ranking import RANKINGS
 from tests.evaluation.test_eviction import traces
@@ -89,7 +89,7 @@ def test_queries_ask_for_the_memories_of_a_project_too(store: Path, refold: Run)
     with Memory(store, readonly=True) as memory:
         hits = memory.project("home").search("cat", ranking=BASELINES["bm25"], top_k=9, min_importance=0, now=0)
         order = [hit.entry.id for hit in hits]
-    found = answers(embedded([case], HashedEmbedder()), NAMED["bm25"])
+    found = answers(embed_cases([case], HashedEmbedder()), NAMED["bm25"])
     assert [sorted(answer.ranks) for answer in found] == [
         [order.index(added[0].id) + 1],
         sorted(order.index(added[place].id) + 1 for place in (1, 3)),
@@ -196,7 +196,7 @@ def test_a_call_needs_the_last_that_said_a_value(said: list[tuple[bool, str]]) -
         for place, (is_call, word) in enumerate(said)
         if is_call and word in [other for _, other in said[:place]]
     }
-    found = {question.arrived: set(question.evidence) for question in labelled("own", items, {}).questions}
+    found = {question.arrived: set(question.evidence) for question in make_case("own", items, {}).questions}
     assert found == {place: each for place, each in expected.items() if len(said[place][1]) >= 5}
 
 
@@ -217,20 +217,20 @@ def test_a_call_needs_the_last_that_said_a_value(said: list[tuple[bool, str]]) -
 )
 def test_vectors_that_cannot_be_compared_are_refused(tmp_path: Path, spoil: Callable[[Any], Any]) -> None:
     """What is no number would stand first in every order: nothing is above it."""
-    (each,) = embedded(cases_of(locomo(tmp_path / "own.json")), HashedEmbedder())
+    (each,) = embed_cases(cases_of(locomo(tmp_path / "own.json")), HashedEmbedder())
     numpy.save(tmp_path / "questions.npy", each.questions)
     numpy.save(tmp_path / "turns.npy", spoil(each.items + 1), allow_pickle=True)
     with pytest.raises(InvalidInput, match="give"):
-        stored([each.case], tmp_path)
+        load_vectors([each.case], tmp_path)
 
 
 @pytest.mark.parametrize("blob", [b"", b"no array", b"\x93NUMPY", b"PK\x03\x04"])
 def test_a_file_that_is_no_array_is_refused_by_name(tmp_path: Path, blob: bytes) -> None:
-    (each,) = embedded(cases_of(locomo(tmp_path / "own.json")), HashedEmbedder())
+    (each,) = embed_cases(cases_of(locomo(tmp_path / "own.json")), HashedEmbedder())
     numpy.save(tmp_path / "questions.npy", each.questions)
     (tmp_path / "turns.npy").write_bytes(blob)
     with pytest.raises((InvalidInput, NotFound), match=r"turns\.npy"):
-        stored([each.case], tmp_path)
+        load_vectors([each.case], tmp_path)
 
 
 # What is found.
@@ -243,19 +243,19 @@ def test_what_comes_after_a_question_changes_no_rank(name: str) -> None:
         Item(place, str(place), text, 3, "user", session="s", accessed_ns=place * 10**15, occurred_ns=place * 10**15)
         for place, text in enumerate(said)
     )
-    question = Question("Where is the red tea cup?", "all", frozenset({1, 3}), 4)
+    question = CaseQuestion("Where is the red tea cup?", "all", frozenset({1, 3}), 4)
     whole, cut = (
-        embedded([Case("own", "chat", items[:count], (question,))], HashedEmbedder()) for count in (len(items), 4)
+        embed_cases([Case("own", "chat", items[:count], (question,))], HashedEmbedder()) for count in (len(items), 4)
     )
     assert answers(whole, NAMED[name]) == answers(cut, NAMED[name])
     grid = grid_of(NAMED[name].ranking, {"importance": (0.0, 0.3)})
-    assert swept(whole, grid) == swept(cut, grid)
+    assert sweep_rankings(whole, grid) == sweep_rankings(cut, grid)
 
 
 def test_a_sweep_takes_texts_as_the_ranking_does_that_it_varies(tmp_path: Path) -> None:
-    cases = embedded(cases_of(locomo(tmp_path / "own.json")), HashedEmbedder())
+    cases = embed_cases(cases_of(locomo(tmp_path / "own.json")), HashedEmbedder())
     system = NAMED["seed, stemmed"]
-    (same,) = swept(cases, grid_of(system.ranking, {"cosine": (system.ranking.cosine,)}), system=system)
+    (same,) = sweep_rankings(cases, grid_of(system.ranking, {"cosine": (system.ranking.cosine,)}), system=system)
     assert same == figures(same.system, answers(cases, system))[0]
 
 
@@ -296,10 +296,10 @@ def test_a_long_list_takes_no_more_room_than_a_short_one() -> None:
 
 def test_a_search_gives_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     items = tuple(Item(place, str(place), f"word{place} cat", 3, "user") for place in range(9))
-    case = Case("own", "chat", items, (Question("word2 cat", "all", frozenset({0}), 9),))
+    case = Case("own", "chat", items, (CaseQuestion("word2 cat", "all", frozenset({0}), 9),))
     vectors = numpy.zeros((9, 2), dtype=numpy.float32)
     monkeypatch.setattr(eviction, "RANKED_MAX", 4)
-    (need,) = eviction.trace_of(Embedded(case, vectors, vectors[:1]), RANKINGS["lexical"]).needs
+    (need,) = eviction.trace_of(EmbeddedCase(case, vectors, vectors[:1]), RANKINGS["lexical"]).needs
     assert list(need.ranked) == [2, 0, 1, 3]
 
 

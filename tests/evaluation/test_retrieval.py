@@ -11,21 +11,21 @@ from hypothesis import strategies as some
 from refold import InvalidInput, Memory, NotFound
 from refold.cli import bench
 from refold.embedders import HashedEmbedder
-from refold.evaluation.cases import Case, Item, Question, cases_of
+from refold.evaluation.cases import Case, CaseQuestion, Item, cases_of
 from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, trace_of
 from refold.evaluation.retrieval import (
     EMBEDDERS,
     SYSTEMS,
     Answer,
-    Embedded,
+    EmbeddedCase,
     answers,
-    embedded,
+    embed_cases,
     figures,
     grid_of,
     interval,
+    load_vectors,
     ranks,
-    stored,
-    swept,
+    sweep_rankings,
     texts_of,
 )
 from refold.index.ranking import RANKINGS
@@ -128,9 +128,9 @@ def test_longmemeval_is_about_sessions(tmp_path: Path) -> None:
     cases = cases_of(longmemeval(tmp_path / "own.json"))
     assert cases[0].units == (0, 0, 1, 1)
     assert evidence(cases) == [{0}]
-    found = answers(embedded(cases, HashedEmbedder()), LEXICAL)
+    found = answers(embed_cases(cases, HashedEmbedder()), LEXICAL)
     assert found == [Answer("update", (1,))]
-    traces = [trace_of(each, LEXICAL.ranking) for each in embedded(cases, HashedEmbedder())]
+    traces = [trace_of(each, LEXICAL.ranking) for each in embed_cases(cases, HashedEmbedder())]
     assert traces[0].needs[0].evidence == {0, 1}
 
 
@@ -162,7 +162,7 @@ def test_a_message_that_is_the_question_does_not_compete(tmp_path: Path, name: s
         said = [chat.append("user", text, name=name) for text in (*SAID, "What is my cat called?")]
     queries = tmp_path / "queries.jsonl"
     queries.write_text(json.dumps({"query": said[-1].content, "seqs": [said[0].seq]}), encoding="utf-8")
-    found = answers(embedded(cases_of(tmp_path / "store", queries), HashedEmbedder()), LEXICAL)
+    found = answers(embed_cases(cases_of(tmp_path / "store", queries), HashedEmbedder()), LEXICAL)
     assert found == [Answer("all", (1,))]
 
 
@@ -174,7 +174,7 @@ def test_the_message_that_led_to_a_call_does_not_compete(tmp_path: Path) -> None
     (tmp_path / "own.jsonl").write_text(json.dumps(messages) + "\n", encoding="utf-8")
     (case,) = cases_of(tmp_path / "own.jsonl")
     assert [(set(each.evidence), each.own_places) for each in case.questions] == [({0}, (2,))]
-    assert answers(embedded([case], HashedEmbedder()), LEXICAL) == [Answer("tool call", (1,))]
+    assert answers(embed_cases([case], HashedEmbedder()), LEXICAL) == [Answer("tool call", (1,))]
 
 
 @pytest.mark.parametrize(
@@ -226,10 +226,10 @@ def test_intervals_are_seeded_and_narrow_with_more_values() -> None:
 
 
 def test_a_sweep_finds_what_each_ranking_finds_by_itself(tmp_path: Path) -> None:
-    cases = embedded(cases_of(locomo(tmp_path / "own.json")), HashedEmbedder())
+    cases = embed_cases(cases_of(locomo(tmp_path / "own.json")), HashedEmbedder())
     grid = grid_of(RANKINGS["hybrid"], {"cosine": (0.0, 0.5), "pivot_terms": (1.0, 50.0)})
     assert len(grid) == 4
-    for each in swept(cases, grid):
+    for each in sweep_rankings(cases, grid):
         ranking = next(ranking for ranking in grid if ranking.name == each.system)
         system = type(LEXICAL)(name=each.system, ranking=ranking)
         assert each == figures(each.system, answers(cases, system))[0]
@@ -243,9 +243,9 @@ def test_a_rank_is_the_place_among_the_best(scores: list[int], data: some.DataOb
         for place in range(len(scores))
     )
     evidence = data.draw(some.frozensets(some.sampled_from(range(len(scores))), min_size=1))
-    question = Question("cat", "all", evidence, len(scores))
+    question = CaseQuestion("cat", "all", evidence, len(scores))
     vectors = numpy.zeros((len(scores), 2), dtype=numpy.float32)
-    each = Embedded(Case("own", "chat", items, (question,)), vectors, vectors[:1])
+    each = EmbeddedCase(Case("own", "chat", items, (question,)), vectors, vectors[:1])
     texts = texts_of(each, LEXICAL)
     total = numpy.asarray(scores, dtype=numpy.float32) + numpy.float32(1e-8)
     order = [row for row, _ in texts.best(total, len(scores))]
@@ -254,29 +254,31 @@ def test_a_rank_is_the_place_among_the_best(scores: list[int], data: some.DataOb
 
 def test_vectors_of_files_have_to_fit(tmp_path: Path) -> None:
     cases = cases_of(locomo(tmp_path / "own.json"))
-    made = embedded(cases, HashedEmbedder())
+    made = embed_cases(cases, HashedEmbedder())
     numpy.save(tmp_path / "turns.npy", made[0].items)
     with pytest.raises(NotFound, match="0 files"):
-        stored(cases, tmp_path)
+        load_vectors(cases, tmp_path)
     numpy.save(tmp_path / "questions.npy", made[0].questions)
-    again = stored(cases, tmp_path)
+    again = load_vectors(cases, tmp_path)
     assert answers(again, LEXICAL) == answers(made, LEXICAL)
     numpy.save(tmp_path / "questions.npy", made[0].questions[1:])
     with pytest.raises(InvalidInput, match="one row for each of 4 texts"):
-        stored(cases, tmp_path)
+        load_vectors(cases, tmp_path)
 
 
 def test_what_is_needed_is_looked_for_among_what_was_there() -> None:
     items = tuple(Item(place, str(place), f"word{place} cat", 3, "user") for place in range(4))
-    case = Case("own", "chat", items, (Question("cat", "all", frozenset({0}), 2),))
+    case = Case("own", "chat", items, (CaseQuestion("cat", "all", frozenset({0}), 2),))
     vectors = numpy.zeros((4, 2), dtype=numpy.float32)
-    each = Embedded(case, vectors, vectors[:1])
+    each = EmbeddedCase(case, vectors, vectors[:1])
     assert set(trace_of(each, RANKINGS["hybrid"]).needs[0].ranked) == {0, 1}
     assert answers([each], LEXICAL) == [Answer("all", (1,))]
 
 
 def test_every_policy_and_both_bounds_are_told_for_every_budget(tmp_path: Path) -> None:
-    traces = [trace_of(each, LEXICAL.ranking) for each in embedded(cases_of(tools(tmp_path / "t")), HashedEmbedder())]
+    traces = [
+        trace_of(each, LEXICAL.ranking) for each in embed_cases(cases_of(tools(tmp_path / "t")), HashedEmbedder())
+    ]
     told = list[tuple[int, int]]()
     found = list(evictions(traces, progress=lambda done, whole: told.append((done, whole))))
     assert len(found) == len(BUDGETS) * (len(POLICIES) + 2)
@@ -361,6 +363,6 @@ def test_conversations_without_labels_have_no_retrieval(refold: Run, tmp_path: P
     ],
 )
 def test_published_figures_come_out_of_the_raw_files(source: str, vectors: str, system: str, published: float) -> None:
-    cases = stored(cases_of(DATA / source), DATA / vectors)
+    cases = load_vectors(cases_of(DATA / source), DATA / vectors)
     found = figures(system, answers(cases, next(each for each in SYSTEMS if each.name == system)))
     assert 100 * found[0].recall[10] == pytest.approx(published, abs=1.0)

@@ -5,7 +5,7 @@ from typing import Any
 
 from refold import Memory, Message
 from refold.importers import transcript
-from refold.importers.formats import rendered
+from refold.importers.formats import render_message
 
 Fields = dict[str, Any]
 
@@ -39,7 +39,7 @@ def run_of(messages: list[Message]) -> Fields:
 
 
 def _entry_of(message: Message) -> Fields:
-    entry = rendered(message) | others(message, "source", "openai_fields", "message", "step", "in_history")
+    entry = render_message(message) | others(message, "source", "openai_fields", "message", "step", "in_history")
     ids = entry.get("tool_call_ids")
     if isinstance(ids, list) and len(ids) == 1 and "tool_call_id" in entry:
         assert entry.pop("tool_call_id") == ids[0]
@@ -48,7 +48,7 @@ def _entry_of(message: Message) -> Fields:
 
 def talk_of(own_id: str, messages: list[Message]) -> Fields:
     """A conversation of BEAM."""
-    said = [rendered(message) | others(message, "source", "openai_fields", "message") for message in messages]
+    said = [render_message(message) | others(message, "source", "openai_fields", "message") for message in messages]
     return {"id": own_id, "messages": said} | source_of(messages)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory, NotFound, Snapshot
 from refold.importers import FORMATS, export_openai, format_of, import_file, sessions, transcript
-from refold.importers.formats import OPENAI, occurred_ns
+from refold.importers.formats import OPENAI, parse_date_ns
 from tests.support.paths import SAMPLE, json_lines
 
 FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
@@ -118,11 +118,11 @@ def test_dates_say_when_it_happened(memory: Memory, tmp_path: Path) -> None:
     }
     import_file(memory, json_lines(tmp_path / "a.jsonl", document))
     messages = list(transcript(memory, "openai/a/1"))
-    began_ns = occurred_ns("2024-05-20T10:00:00Z")
+    began_ns = parse_date_ns("2024-05-20T10:00:00Z")
     assert [message.occurred_ns for message in messages] == [
         began_ns,
         1_716_200_000 * 10**9,
-        occurred_ns("2024-05-21T08:00:00Z"),
+        parse_date_ns("2024-05-21T08:00:00Z"),
         began_ns,
     ]
     assert [message.metadata for message in messages] == [
@@ -160,7 +160,7 @@ MOMENT_NS = 1_716_199_200_250_000_000
     ],
 )
 def test_a_date_is_iso_8601_or_seconds_or_milliseconds(value: object, expected_ns: int | None) -> None:
-    assert occurred_ns(value) == expected_ns
+    assert parse_date_ns(value) == expected_ns
 
 
 def test_importing_twice_changes_nothing_and_says_so(memory: Memory) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory, Message
 from refold.importers import format_of, formats, import_file, transcript
-from refold.importers.formats import anchor_ns, spoken_ns
+from refold.importers.formats import parse_beam_ns, parse_locomo_ns
 from tests.importers.documents import differences, rebuilt
 from tests.support.memories import assert_sound
 from tests.support.paths import DATA, SOURCES
@@ -318,7 +318,7 @@ def test_no_beginning_takes_long_to_look_at(filler: str) -> None:
     ],
 )
 def test_a_spoken_date(text: object, moment: datetime | None) -> None:
-    assert spoken_ns(text) == (None if moment is None else int(moment.timestamp()) * 10**9)
+    assert parse_locomo_ns(text) == (None if moment is None else int(moment.timestamp()) * 10**9)
 
 
 @pytest.mark.parametrize(
@@ -329,4 +329,4 @@ def test_a_spoken_date(text: object, moment: datetime | None) -> None:
     ],
 )
 def test_an_anchor_is_a_day(text: object, days: int | None) -> None:
-    assert anchor_ns(text) == (None if days is None else days * DAY_NS)
+    assert parse_beam_ns(text) == (None if days is None else days * DAY_NS)

@@ -9,7 +9,7 @@ import pytest
 from refold import InvalidInput, LimitExceeded, Memory
 from refold.importers import format_of, import_file
 from refold.importers import traces as source
-from refold.importers.formats import occurred_ns
+from refold.importers.formats import parse_date_ns
 from tests.support.paths import json_lines
 
 SESSION = "0a1b-22"
@@ -49,7 +49,7 @@ def test_a_session_of_claude_code_is_a_conversation_and_a_sidechain_another(memo
     assert chat.project == "/home/me/app"
     first, *_, call, answer, last = chat.window()
     assert (first.role, first.content) == ("user", "Fix the tests.")
-    assert first.occurred_ns == occurred_ns("2026-11-20T10:00:01Z")
+    assert first.occurred_ns == parse_date_ns("2026-11-20T10:00:01Z")
     assert first.metadata is not None
     assert first.metadata["before"] == [CODE[0]]
     assert first.metadata["uuid"] == "u1"
@@ -216,7 +216,7 @@ def test_spans_as_an_sdk_prints_them_are_read(memory: Memory, tmp_path: Path) ->
     assert format_of(file) == "otel"
     import_file(memory, file)
     (message,) = memory.conversation("otel/trace/0xabc").window()
-    assert (message.content, message.occurred_ns) == ("Hi", occurred_ns("2026-11-20T10:00:01Z"))
+    assert (message.content, message.occurred_ns) == ("Hi", parse_date_ns("2026-11-20T10:00:01Z"))
 
 
 def test_spans_without_messages_are_refused_with_what_to_record(memory: Memory, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def grow(memory: Memory) -> None:
     memory.project("p").search("x", vector=ALL[0], approximate=True)
     indexes = reader_of(memory).indexes._projects.all()
     for held in indexes:
-        held.table.builder.settle()
+        held.table.builder.wait()
     memory.flush()
 
 

@@ -165,9 +165,9 @@ def wrong(rows: Rows, kind: str, searches: int, *, seed: int = 0) -> tuple[int, 
 def prepared(rows: Rows) -> Rows:
     """Lets the graph be built, and the short rows be made."""
     search.nearest(rows.shelf, Query(vector=np.ones(rows.shelf.dimensions), now_ns=0))
-    rows.shelf.builder.settle()
+    rows.shelf.builder.wait()
     view = rows.shelf.view()
-    while (short := rows.shelf.short(view)) is not None and short.count < view.count:
+    while (short := rows.shelf.short_rows(view)) is not None and short.count < view.count:
         pass
     return rows
 
@@ -238,13 +238,13 @@ def test_short_rows_of_no_use_are_tried_less_and_less(monkeypatch: pytest.Monkey
     monkeypatch.setattr(shorts, "SHORT_ROWS_MIN", 1_024)
     rows = prepared(filled("any", 3_000, 256))
     tried: list[int] = []
-    bounded = search.Scan.bounded
+    bounded = search.Scan.search_bounds
 
     def noted(scan: Any, *given: Any) -> Any:
         tried.append(1)
         return bounded(scan, *given)
 
-    monkeypatch.setattr(search.Scan, "bounded", noted)
+    monkeypatch.setattr(search.Scan, "search_bounds", noted)
     assert counted(rows, "any", 100) == 0
     assert len(tried) <= 8
     rows.shelf.close()
@@ -253,7 +253,7 @@ def test_short_rows_of_no_use_are_tried_less_and_less(monkeypatch: pytest.Monkey
 def test_rows_that_came_since_are_found_and_states_of_before_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shorts, "SHORT_ROWS_MIN", 1_024)
     rows = prepared(filled("texts", 6_000, 256))
-    short = rows.shelf.short(rows.shelf.view())
+    short = rows.shelf.short_rows(rows.shelf.view())
     assert short is not None
     early = rows.shelf.view_at(4_000)
     found = rows.shelf.extend(
@@ -312,7 +312,7 @@ def test_hits_say_whether_they_are_proved(memory: Memory) -> None:
     slot = reader_of(memory).find("project/p")
     assert slot is not None
     assert slot.index is not None
-    slot.index.table.builder.settle()
+    slot.index.table.builder.wait()
     assert not project.search("memory", vector=asked, approximate=True).exact
     assert project.search("memory", vector=asked).exact
     assert project.search_many(["memory"], vectors=[asked])[0].exact

@@ -29,7 +29,7 @@ def opened(dimensions: int = DIMENSIONS, model: str = MODEL) -> VectorTable:
 
 def grow(shelf: VectorTable) -> None:
     near(shelf, np.ones(shelf.dimensions), TEN)
-    shelf.builder.settle()
+    shelf.builder.wait()
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ def grow(shelf: VectorTable) -> None:
     """Builds a graph, as the first search that would gain by one lets it be done."""
     before = shelf.builder.builds_count
     near(shelf, np.ones(shelf.dimensions), TEN)
-    shelf.builder.settle()
+    shelf.builder.wait()
     assert shelf.builder.builds_count == before + 1
 
 
@@ -203,7 +203,7 @@ def test_many_new_rows_are_built_in_and_many_gone_ones_out(
     monkeypatch.setattr(tables, "GRAPH_FRESH_ROWS_MIN", 200)
     filled(shelf, 200, 3, first_seq=ROWS + 1)
     near(shelf, rows[0].vector, TEN)
-    shelf.builder.settle()
+    shelf.builder.wait()
     assert shelf.builder.builds_count == 1
     filled(shelf, 1, 4, first_seq=ROWS + 201)
     grow(shelf)
@@ -213,7 +213,7 @@ def test_many_new_rows_are_built_in_and_many_gone_ones_out(
     quarter = (ROWS + 201) // 4
     shelf.remove(3_000, range(quarter))
     near(shelf, rows[0].vector, TEN)
-    shelf.builder.settle()
+    shelf.builder.wait()
     assert shelf.builder.builds_count == 2
     shelf.remove(3_001, [quarter])
     grow(shelf)
@@ -239,7 +239,7 @@ def test_recall_holds_after_ten_rounds_of_losing_half_of_all_rows(shelf: VectorT
         rows.extend(filled(shelf, count, 100 + turn, first_seq=seq + 1))
         before = shelf.builder.builds_count
         searched(shelf, asked(1)[0], WISH)
-        shelf.builder.settle()
+        shelf.builder.wait()
         assert shelf.builder.builds_count == before + 1
         assert nearest_recall(shelf, asked(20)) >= 0.98
         assert recall(shelf, asked(20)) >= 0.98
@@ -317,7 +317,7 @@ def test_without_hnswlib_every_search_is_a_scan_and_that_is_said_once(
                 assert found.scanned
                 assert_same(found.hits, scanned(rows, ask(rows[7].vector), WISH))
                 assert near(shelf, rows[7].vector, TEN).scanned
-            shelf.builder.settle()
+            shelf.builder.wait()
             assert shelf.builder.builds_count == 0
             shelf.close()
     assert [record.message.partition(" (")[0] for record in caplog.records] == ["hnswlib cannot be loaded"]
@@ -368,12 +368,12 @@ def test_a_graph_that_finds_too_little_is_not_used(
     filled(shelf, 900, 6)
     for _ in range(3):
         assert near(shelf, np.ones(DIMENSIONS), TEN).scanned
-        shelf.builder.settle()
+        shelf.builder.wait()
     assert starts == [900]
     assert "is not used" in caplog.text
     filled(shelf, 900, 7, first_seq=5_000)
     near(shelf, np.ones(DIMENSIONS), TEN)
-    shelf.builder.settle()
+    shelf.builder.wait()
     assert starts == [900, 1_800]
     shelf.close()
 
@@ -416,7 +416,7 @@ def test_a_graph_is_kept_until_half_of_the_rows_that_it_takes_are_gone() -> None
     shelf = VectorTable(DIMENSIONS, MODEL, crossover=Crossover(400, 800))
     filled(shelf, 399, 6)
     near(shelf, np.ones(DIMENSIONS), TEN)
-    shelf.builder.settle()
+    shelf.builder.wait()
     assert shelf.builder.builds_count == 0
     filled(shelf, 1, 7, first_seq=500)
     grow(shelf)
@@ -424,7 +424,7 @@ def test_a_graph_is_kept_until_half_of_the_rows_that_it_takes_are_gone() -> None
     assert searched(shelf, ask(np.ones(DIMENSIONS)), WISH).scanned  # A hybrid search gains by it at 800 rows only.
     shelf.remove(600, range(200))
     near(shelf, np.ones(DIMENSIONS), TEN)
-    shelf.builder.settle()
+    shelf.builder.wait()
     assert not near(shelf, np.ones(DIMENSIONS), TEN).scanned
     shelf.remove(601, [200])
     assert near(shelf, np.ones(DIMENSIONS), TEN).scanned

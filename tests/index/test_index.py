@@ -242,7 +242,7 @@ def grown(path: Path, count: int = 300) -> bytes:
 
 def grow(memory: Memory) -> None:
     memory.project("p").search("x", vector=[1.0] * DIMENSIONS, approximate=True)
-    shelf_of(memory).builder.settle()
+    shelf_of(memory).builder.wait()
 
 
 def shelf_of(memory: Memory) -> VectorTable:
@@ -333,7 +333,7 @@ def test_a_graph_that_does_not_fit_is_built_anew(store: Path, tmp_path: Path, ki
         told_of = [(finding.check, "number 1" in finding.message) for finding in memory.verify().findings]
         assert told_of == ([] if kind == "foreign" else [("graphs", True)])
         expected = found(memory)
-        shelf_of(memory).builder.settle()
+        shelf_of(memory).builder.wait()
         assert shelf_of(memory).builder.builds_count == 1
     with Memory(store) as memory:
         assert graph_of(memory) != other

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from refold import Memory, Project, StoreCorrupt
-from refold.engine.packed import packed_key
+from refold.engine.packed import packed_rows_key
 from refold.engine.streams import (
     number_key,
 )
@@ -23,7 +23,7 @@ from tests.support.bounds import lowered
 from tests.support.seams import log_of, reader_of
 
 NOW_NS = 2 * 10**18
-KEY = packed_key(1)
+KEY = packed_rows_key(1)
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def relabelled(block: bytes, **changes: Any) -> bytes:
 
 def test_rows_of_no_stream_are_found(path: Path) -> None:
     block = filled(path)
-    put(path, block, packed_key(77))
+    put(path, block, packed_rows_key(77))
     with Memory(path) as memory:
         (finding,) = memory.verify().findings
     assert (finding.check, finding.seq, finding.fault) == ("graphs", 0, "cache")

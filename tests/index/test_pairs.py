@@ -8,7 +8,7 @@ import pytest
 from refold import Memory
 from refold.index.columns import Array
 from refold.index.search import pairs
-from refold.index.short import narrowed
+from refold.index.short import narrow
 from tests.index.scan import texts_like
 from tests.support.bounds import lowered
 
@@ -70,7 +70,7 @@ def test_every_pair_that_is_alike_is_found(kind: str, dimensions: int, threshold
 def test_short_rows_are_never_less_alike_and_spare_most_of_the_work() -> None:
     matrix = drawn("texts", 400, 256, 3)
     with lowered(NARROW_DIMENSIONS=40, SAMPLED_ROWS=100):
-        short = narrowed(matrix)
+        short = narrow(matrix)
     assert short.shape == (400, 41)
     products, bounds = matrix @ matrix.T, short @ short.T
     assert (bounds >= products - 1e-5).all()

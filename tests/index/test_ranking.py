@@ -13,7 +13,7 @@ from refold.errors import InvalidInput
 from refold.evaluation.retrieval import BASELINES
 from refold.index.columns import product
 from refold.index.ranking import RANKINGS, SIGNALS, Query, Ranking, ranking_of
-from refold.index.signals import Text, TextIndex, month_of
+from refold.index.signals import RowText, TextIndex, month_of
 from refold.index.terms import STEMMERS, forms_of, light, porter, question_share, terms_of
 from refold.text import keywords
 
@@ -26,7 +26,7 @@ def texts_of(
     """One row for each text, with its keywords; every other value is the same in all."""
     texts = TextIndex()
     for row, content in enumerate(contents):
-        texts.add(row, Text(content, session, occurred_ns), keywords=keywords(content), importance=importance)
+        texts.add(row, RowText(content, session, occurred_ns), keywords=keywords(content), importance=importance)
     return texts
 
 
@@ -57,7 +57,7 @@ def test_the_formula_of_the_seed_computed_by_hand(name: str) -> None:
     now_ns = 100 * DAY_NS
     texts = TextIndex()
     accessed_ns = now_ns - round(days * DAY_NS)
-    texts.add(0, Text("another text"), keywords=words, importance=importance, accessed_ns=accessed_ns)
+    texts.add(0, RowText("another text"), keywords=words, importance=importance, accessed_ns=accessed_ns)
     total, parts = texts.score(Query(text=query, now_ns=now_ns, ranking=RANKINGS["seed"]), cosines(cosine))
     assert float(total[0]) == pytest.approx(expected, abs=1e-6)
     assert list(parts) == ["cosine", "keywords", "importance", "recency"]
@@ -67,7 +67,7 @@ def test_the_formula_of_the_seed_computed_by_hand(name: str) -> None:
 
 def test_given_keywords_stand_in_place_of_those_of_the_query_and_case_does_not_count() -> None:
     texts = TextIndex()
-    texts.add(0, Text("text"), keywords=("PNPM", "pnpm", "Npm"), importance=0, accessed_ns=0)
+    texts.add(0, RowText("text"), keywords=("PNPM", "pnpm", "Npm"), importance=0, accessed_ns=0)
     given = Query(text="text", words=("Pnpm", "YARN"), ranking=Ranking(keywords=1))
     assert texts.score(given)[0].tolist() == pytest.approx([1 / 3])
     assert texts.score(Query(text="text", words=(), ranking=Ranking(keywords=1)))[0].tolist() == [0]
@@ -204,7 +204,7 @@ def test_a_row_without_a_session_has_no_neighbours() -> None:
 
 def test_a_month_is_found_only_where_it_is_known_when_something_happened() -> None:
     texts = texts_of("We went hiking", occurred_ns=1_684_000_000 * 10**9)
-    texts.add(1, Text("We went hiking"), importance=0.5, accessed_ns=0)
+    texts.add(1, RowText("We went hiking"), importance=0.5, accessed_ns=0)
     total, _ = texts.score(Query(text="hiking in May 2023", ranking=Ranking(coverage=1)))
     assert total[0] == 1
     assert total[1] < 0.5
@@ -218,7 +218,7 @@ def test_a_month_is_that_of_the_calendar(seconds: int) -> None:
 def test_equal_scores_stand_by_importance_and_then_by_seq() -> None:
     texts = TextIndex()
     for row, importance in enumerate([0.1, 0.9, 0.5, 0.9]):
-        texts.add(row, Text("tea"), importance=importance, accessed_ns=0)
+        texts.add(row, RowText("tea"), importance=importance, accessed_ns=0)
     total = cosines(0.7, 0.7, 0.7, 0.7)
     assert [row for row, _ in texts.best(total, 4)] == [1, 3, 2, 0]
     assert [row for row, _ in texts.best(total, 2)] == [1, 3]
@@ -242,7 +242,7 @@ def test_the_best_are_taken_among_some_rows_and_never_a_removed_one() -> None:
 def test_the_best_are_those_of_a_whole_sort(numbers: list[int], count: int) -> None:
     texts = TextIndex()
     for row, number in enumerate(numbers):
-        texts.add(row, Text(""), importance=(number * 7 % 3) / 2, accessed_ns=0)
+        texts.add(row, RowText(""), importance=(number * 7 % 3) / 2, accessed_ns=0)
     total = cosines(*[number % 2 / 3 for number in numbers])
     importance = texts.importance.values.tolist()
     whole = sorted(range(len(numbers)), key=lambda row: (-float(total[row]), -importance[row], row))
@@ -396,7 +396,7 @@ def test_a_row_comes_in_order_once_and_goes_once() -> None:
     texts = texts_of("a")
     for row in (0, 2):
         with pytest.raises(InvalidInput, match=f"row {row} cannot be added where there are 1"):
-            texts.add(row, Text("b"), importance=0, accessed_ns=0)
+            texts.add(row, RowText("b"), importance=0, accessed_ns=0)
     texts.remove(0)
     for row in (0, 5):
         with pytest.raises(InvalidInput, match=f"row {row} is not live"):

@@ -103,7 +103,7 @@ def test_with_a_graph_as_well(memory: Memory, monkeypatch: pytest.MonkeyPatch) -
     slot = reader_of(memory).find("project/p")
     assert slot is not None
     assert slot.index is not None
-    slot.index.table.builder.settle()
+    slot.index.table.builder.wait()
     assert_same(project, given)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold.index.ranking import Query, Ranking
-from refold.index.signals import Text, TextIndex
+from refold.index.signals import RowText, TextIndex
 from tests.index import formulas
 
 ALL: Any = dict.fromkeys(("keywords", "bm25", "idf_cosine", "coverage", "question", "importance", "recency"), 1.0)
@@ -49,7 +49,7 @@ steps = st.lists(
 def put(texts: TextIndex, row: int, memory: formulas.Memory) -> None:
     texts.add(
         row,
-        Text(memory.text, memory.session, memory.occurred_ns),
+        RowText(memory.text, memory.session, memory.occurred_ns),
         keywords=memory.keywords,
         importance=memory.importance,
         accessed_ns=memory.accessed_ns,

@@ -184,7 +184,7 @@ def test_a_graph_is_kept_in_a_store_with_the_position_of_its_log(tmp_path: Path)
     shelf = VectorTable(DIMENSIONS, MODEL, crossover=Crossover(1, 1))
     filled(shelf, 900, 5)
     near(shelf, np.ones(DIMENSIONS), WISH)
-    shelf.builder.settle()
+    shelf.builder.wait()
     blob = shelf.graph_to_bytes(2)
     assert blob is not None
     log = LmdbLog(directory_at(str(tmp_path / "store"), readonly=False, seed={}))

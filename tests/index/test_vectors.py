@@ -172,7 +172,7 @@ class ShelfMachine(RuleBasedStateMachine):
     def search_as_of(self, data: st.DataObject, query: Query, wish: Query) -> None:
         if self.pasts:
             at, rows = data.draw(st.sampled_from(self.pasts))
-            stale = self.shelf.stale(at)
+            stale = self.shelf.stale_rows(at)
             moment = self.shelf.view_at(at, _past([rows[place] for place in stale]))
             assert_same(searched(self.shelf, query, wish, view=moment).hits, scanned(_alive(rows), query, wish))
 
@@ -313,10 +313,10 @@ def test_what_is_no_vector_is_refused_and_changes_nothing(vector: object, error:
 def test_there_are_as_many_vectors_as_were_asked_for(count: int) -> None:
     vectors = np.ones((count, DIMENSIONS), np.float32)
     for given in (vectors, vectors.tobytes()):
-        assert columns.normalised(given, DIMENSIONS, count=count).shape == (count, DIMENSIONS)
+        assert columns.normalise(given, DIMENSIONS, count=count).shape == (count, DIMENSIONS)
         for wanted in {0, 1, 2, 3} - {count}:
             with pytest.raises(InvalidInput, match=f"^{count} vectors where {wanted} "):
-                columns.normalised(given, DIMENSIONS, count=wanted)
+                columns.normalise(given, DIMENSIONS, count=wanted)
 
 
 def test_a_subnormal_vector_has_a_direction() -> None:
@@ -363,9 +363,9 @@ def test_a_moment_wants_to_know_what_changed_since() -> None:
     added(shelf, 1, [1.0, 0.0], importance=0.5)
     added(shelf, 2, [1.0, 0.0], importance=0.5)
     shelf.change(3, [1], importance=0.1)
-    assert shelf.stale(2).tolist() == [1]
-    assert shelf.stale(3).tolist() == []
-    assert shelf.stale(1).tolist() == []
+    assert shelf.stale_rows(2).tolist() == [1]
+    assert shelf.stale_rows(3).tolist() == []
+    assert shelf.stale_rows(1).tolist() == []
     with pytest.raises(InvalidInput, match=r"row 1 and 0 more were changed after seq 2"):
         shelf.view_at(2)
     then = shelf.view_at(2, PastValues([1], [0.5], [BEGIN_NS], ["active"]))

@@ -16,7 +16,7 @@ from psycopg.sql import SQL, Identifier
 
 from refold import InvalidInput, Memory, NotFound, StoreUnreachable
 from refold.log import postgres
-from refold.log.commits import CommitLog, Numbered, Overtaken, Replacement, shown_address
+from refold.log.commits import AppendConflict, CommitBytes, CommitLog, Replacement, hide_password
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
 from tests.support.command import COMMAND
@@ -49,10 +49,10 @@ def open_again(logs: Logs) -> Iterator[Opened]:
 def test_commits_come_back_in_order_with_growing_numbers(open_again: Opened) -> None:
     commits = open_again()
     assert (commits.head(), commits.read(0)) == (0, [])
-    written, last = list[Numbered](), 0
+    written, last = list[CommitBytes](), 0
     for place in range(40):
         last = commits.append(last, b"commit %d" % place)
-        written.append(Numbered(last, b"commit %d" % place))
+        written.append(CommitBytes(last, b"commit %d" % place))
     assert [number for number, _ in written] == sorted({number for number, _ in written})
     assert everything(commits) == everything(open_again()) == written
     assert commits.head() == last
@@ -64,7 +64,7 @@ def test_who_was_overtaken_appends_nothing(open_again: Opened) -> None:
     one, other = open_again(), open_again()
     first = one.append(0, b"one")
     for expected in (0, first + 7):
-        with pytest.raises(Overtaken):
+        with pytest.raises(AppendConflict):
             other.append(expected, b"other")
     other.append(first, b"other")
     assert [packed for _, packed in everything(one)] == [b"one", b"other"]
@@ -82,7 +82,7 @@ def test_of_many_at_once_one_is_first(open_again: Opened) -> None:
                 commits.queue()
                 try:
                     last = commits.append(commits.head(), packed)
-                except Overtaken:
+                except AppendConflict:
                     continue
                 finally:
                     commits.leave()
@@ -135,10 +135,10 @@ def test_a_commit_is_replaced_in_its_place(open_again: Opened, size: int, new: i
         for each in (commits, other, open_again()):
             assert [packed for _, packed in everything(each)] == expected
             assert [number for number, _ in everything(each)] == numbers[1:]
-            assert each.read(numbers[4]) == [Numbered(numbers[5], fill)]
+            assert each.read(numbers[4]) == [CommitBytes(numbers[5], fill)]
     commits.sweep()
     last = other.append(numbers[5], b"on")
-    assert commits.read(numbers[5]) == [Numbered(last, b"on")]
+    assert commits.read(numbers[5]) == [CommitBytes(last, b"on")]
 
 
 def test_who_waits_is_told_of_a_commit(open_again: Opened) -> None:
@@ -172,7 +172,7 @@ def test_a_machine_that_stands_still_in_its_turn_keeps_nobody_from_writing(open_
     number = other.append(0, b"other")
     other.leave()
     one.leave()
-    assert one.read(0) == [Numbered(number, b"other")]
+    assert one.read(0) == [CommitBytes(number, b"other")]
     other.queue()
     other.leave()
 
@@ -228,7 +228,7 @@ def test_what_a_replica_does_not_catch_up_with_the_leader_tells(
         with closing(JetStreamCommits(address, readonly=True)) as reader:
             monkeypatch.setattr("refold.log.jetstream._SECONDS", 0.5)
             monkeypatch.setattr(reader, "_messages", _of_a_replica_that_is_behind)
-            assert reader.read(0) == [Numbered(number, replaced or b"commit")]
+            assert reader.read(0) == [CommitBytes(number, replaced or b"commit")]
 
 
 def test_what_a_replacement_that_was_cut_off_has_left_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_what_a_replacement_that_was_cut_off_has_left_is_swept(monkeypatch: pyte
             assert commits.replace([Replacement(number, b"another secret", large)])
             assert commits.replace([Replacement(number, large, b"what is left")])
         assert not commits.replace([Replacement(number, b"a secret", b"what is left")])  # As it would be read.
-        assert commits.read(0) == [Numbered(number, b"what is left")]
+        assert commits.read(0) == [CommitBytes(number, b"what is left")]
         commits.sweep()
         jetstream = commits._jetstream
         names = (commits._stream, commits._replaced)
@@ -387,4 +387,4 @@ def test_an_address_is_shown_without_its_password() -> None:
         ("postgresql://h/db?sslpassword=secret&log=a", "postgresql://h/db?sslpassword=***&log=a"),
         ("a/a:b@c", "a/a:b@c"),
     ):
-        assert shown_address(address) == shown
+        assert hide_password(address) == shown

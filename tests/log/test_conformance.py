@@ -9,7 +9,7 @@ from refold import Closed, ReadOnly, StoreCorrupt
 from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
-from refold.log.protocol import TABLES, Durability, Files, Log, LogTurn, Row, scan, write
+from refold.log.protocol import TABLES, Durability, Log, LogFiles, LogTurn, Row, scan, write
 from refold.log.record import Record, Sealed
 from refold.log.replica import ReplicaLog
 from tests.conftest import Servers
@@ -67,7 +67,7 @@ class Conformance:
                 assert log.rows(table, b"", 10) == []
                 assert log.rows(table, b"\xff", 10, backwards=True) == []
             assert log.row(table, b"absent") is None
-            assert log.row_read(table, b"absent", bytes) is None
+            assert log.read_row(table, b"absent", bytes) is None
         with pytest.raises(StoreCorrupt, match="missing"):
             log.events_at([1])
 
@@ -166,7 +166,7 @@ class Conformance:
         assert log.read(0, 2) == records
         assert arrays_at(log, [1, 2]) == [b"r" * size, b"after"]
         assert log.row("checkpoints", b"k") == b"v" * size
-        assert log.row_read("checkpoints", b"k", lambda value: (len(value), bytes(value[:2]))) == (size, b"vv"[:size])
+        assert log.read_row("checkpoints", b"k", lambda value: (len(value), bytes(value[:2]))) == (size, b"vv"[:size])
 
     def test_keys_up_to_the_bound(self, log: Log) -> None:
         write(log, (), [("names", b"k" * 511, b"v")])
@@ -312,7 +312,7 @@ class Conformance:
         log.durability.flush()
         assert log.files.search([marker]).occurrences >= 2
         erase(log, sealed(1, [b"gone"]), [("names", b"n", None)], is_clean=True)
-        log.files.relieve()
+        log.files.release_memory()
         log.files.alone(log.files.sweep)
         assert log.files.search([marker]).occurrences == 0
         assert (log.read(0, 5), log.rows("names", b"", 5)) == (sealed(1, [b"gone"]), [])
@@ -331,7 +331,7 @@ def methods_of(protocol: type) -> list[str]:
 def test_a_log_is_written_by_implementing_a_handful_of_methods() -> None:
     """What a log on a server has to do: more than these belong into a protocol that it may take a trivial one for."""
     assert len(methods_of(Log)) <= 10, methods_of(Log)
-    assert all(len(methods_of(protocol)) <= 7 for protocol in (LogTurn, Durability, Files))
+    assert all(len(methods_of(protocol)) <= 7 for protocol in (LogTurn, Durability, LogFiles))
 
 
 class TestRamLog(Conformance):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold import Memory, StoreBusy, StoreError
-from refold.log.disk import building_file
+from refold.log.disk import build_file
 
 KILLED = """
 import os, signal, sys
@@ -32,7 +32,7 @@ def test_what_a_killed_process_left_is_taken_over(tmp_path: Path) -> None:
     killed(path)
     assert {file.name for file in tmp_path.iterdir()} == {"report", ".report.refold-part"}
     assert path.read_bytes() == b"the old one"
-    with building_file(str(path), "a report", overwrite=True) as file:
+    with build_file(str(path), "a report", overwrite=True) as file:
         file.write(b"new")
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("report", b"new")]
     assert path.stat().st_mode & 0o777 == 0o600
@@ -54,7 +54,7 @@ def test_an_export_of_either_form_takes_over_what_a_kill_left(tmp_path: Path) ->
 def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
     with (
         pytest.raises(ValueError, match="closed"),
-        building_file(str(tmp_path / "report"), "a report", overwrite=True) as file,
+        build_file(str(tmp_path / "report"), "a report", overwrite=True) as file,
     ):
         file.close()
     assert list(tmp_path.iterdir()) == []
@@ -62,10 +62,10 @@ def test_a_failure_leaves_nothing(tmp_path: Path) -> None:
 
 def test_two_do_not_make_the_same_file_at_a_time(tmp_path: Path) -> None:
     path = str(tmp_path / "report")
-    with building_file(path, "a report", overwrite=True) as file:
+    with build_file(path, "a report", overwrite=True) as file:
         with (
             pytest.raises(StoreBusy, match="somebody is making a report there"),
-            building_file(path, "a report", overwrite=True),
+            build_file(path, "a report", overwrite=True),
         ):
             pass
         file.write(b"the first")
@@ -74,7 +74,7 @@ def test_two_do_not_make_the_same_file_at_a_time(tmp_path: Path) -> None:
 
 def test_a_link_stays_one(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "report")
-    with building_file(str(tmp_path / "link"), "a report", overwrite=True) as file:
+    with build_file(str(tmp_path / "link"), "a report", overwrite=True) as file:
         file.write(b"new")
     assert (tmp_path / "report").read_bytes() == b"new"
     assert (tmp_path / "link").is_symlink()

@@ -10,7 +10,7 @@ import pytest
 
 from refold import StoreUnreachable
 from refold.cli.cluster import NatsServers
-from refold.log.commits import CommitLog, Disconnected, Overtaken
+from refold.log.commits import AppendConflict, CommitLog, ConnectionLost
 from refold.log.leadership import LEASE_SECONDS, PAUSE_SECONDS, Cluster, Leadership, Peer
 from tests.support.commits import opened
 from tests.support.nats_servers import nats_servers
@@ -25,11 +25,11 @@ def led(leader: str = "a", since: str = "1", near: int = 2, of: int = 2) -> Clus
 
 def test_a_leader_is_asked_twice_and_then_believed_as_long_as_it_is_asked() -> None:
     leadership = Leadership()
-    assert leadership.doubt(led(), 10.0, 10.01) == pytest.approx(PAUSE_SECONDS + 0.01)
-    assert leadership.doubt(led(), 10.1, 10.11) == pytest.approx(PAUSE_SECONDS - 0.09)
-    assert not leadership.doubt(led(), 10.3, 10.31)
-    assert not leadership.doubt(led(), 10.3 + LEASE_SECONDS, 12)
-    assert leadership.doubt(led(), 10.4 + 2 * LEASE_SECONDS, 14) > 0
+    assert leadership.retry_seconds(led(), 10.0, 10.01) == pytest.approx(PAUSE_SECONDS + 0.01)
+    assert leadership.retry_seconds(led(), 10.1, 10.11) == pytest.approx(PAUSE_SECONDS - 0.09)
+    assert not leadership.retry_seconds(led(), 10.3, 10.31)
+    assert not leadership.retry_seconds(led(), 10.3 + LEASE_SECONDS, 12)
+    assert leadership.retry_seconds(led(), 10.4 + 2 * LEASE_SECONDS, 14) > 0
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_a_leader_is_asked_twice_and_then_believed_as_long_as_it_is_asked() -> N
 )
 def test_who_may_not_lead_any_more_is_asked_again(other: Cluster) -> None:
     leadership = Leadership()
-    leadership.doubt(led(), 10.0, 10.0)
-    assert not leadership.doubt(led(), 10.3, 10.3)
-    assert leadership.doubt(other, 10.4, 10.4) > 0
-    assert leadership.doubt(led(), 10.5, 10.5) > 0
+    leadership.retry_seconds(led(), 10.0, 10.0)
+    assert not leadership.retry_seconds(led(), 10.3, 10.3)
+    assert leadership.retry_seconds(other, 10.4, 10.4) > 0
+    assert leadership.retry_seconds(led(), 10.5, 10.5) > 0
 
 
 @pytest.mark.parametrize(("of", "majority"), [(2, 1), (4, 2)])
@@ -79,7 +79,7 @@ def _late_answers(servers: NatsServers, address: str, place: int) -> list[int]:
         acknowledged, since = 0, time.monotonic()
         # On a busy machine the others take longer to elect a leader that takes something in.
         while (waited := time.monotonic() - since) < 12 or (not acknowledged and waited < 90):
-            with suppress(Disconnected, Overtaken, StoreUnreachable):
+            with suppress(ConnectionLost, AppendConflict, StoreUnreachable):
                 acknowledged = commits.append(commits.head(), b"more")
         answers = list[int]()
         asking = threading.Thread(target=lambda: answers.extend(_heads(behind)))

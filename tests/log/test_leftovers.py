@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from refold.log.disk import unfinished_file
-from refold.log.witness import Witnessed, create, read
+from refold.log.witness import WitnessSlot, create, read
 
-SEEN = Witnessed(bytes(16), 7, bytes(32))
+SEEN = WitnessSlot(bytes(16), 7, bytes(32))
 
 WITNESS = """
 from refold.log.witness import Witnessed, create
@@ -58,7 +58,7 @@ def test_a_witness(tmp_path: Path) -> None:
 
 def test_a_skill(tmp_path: Path) -> None:
     pytest.importorskip("yaml", reason="PyYAML is not installed")
-    from refold.skills.files import replaced, write_new
+    from refold.skills.files import replace_file, write_new
     from refold.text import sha256
 
     killed(SKILL, tmp_path)
@@ -68,7 +68,7 @@ def test_a_skill(tmp_path: Path) -> None:
     killed(EDIT, tmp_path)
     assert (tmp_path / "SKILL.md").read_bytes() == b"OLD"
     assert len(names_in(tmp_path)) == 2
-    with replaced(str(tmp_path), "SKILL.md", bytes.title, digest=sha256(b"OLD").hex()):
+    with replace_file(str(tmp_path), "SKILL.md", bytes.title, digest=sha256(b"OLD").hex()):
         assert len(names_in(tmp_path)) == 2, "the file of before is there until the edit is recorded"
     assert names_in(tmp_path) == {"SKILL.md"}
 

@@ -12,7 +12,7 @@ import pytest
 
 from refold import InvalidInput, Memory
 from refold.cli.cluster import NatsServers
-from refold.cli.cluster import opened as opened_soon
+from refold.cli.cluster import open_cluster as opened_soon
 from refold.log import monitors
 from refold.log.commits import Check
 from refold.log.jetstream import stream_of

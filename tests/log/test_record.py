@@ -98,14 +98,20 @@ class TestGoldenRecords:
                 assert getattr(after, each.name) == getattr(before, each.name)
             else:
                 assert getattr(after, each.name) == each.default
-        assert erased == records.erased_from(plain, [0], fold.blanked, golden.ERASED_SALT)
+        assert erased == records.erase_bodies(plain, [0], fold.strip_body, golden.ERASED_SALT)
         assert Record(plain).salt not in erased
         assert len(msgspec.msgpack.decode(Record(erased).array(0))) == 1 + len(structural)
 
     @pytest.mark.parametrize("name", STORED)
     def test_the_chain_covers_the_same_of_both_forms(self, name: str) -> None:
         plain, erased = Record(plain_record(name)), Record(erased_record(name))
-        assert plain.digest() == hashed(plain.content) == plain.covered() == erased.covered() == erased.origin
+        assert (
+            plain.digest()
+            == hashed(plain.content)
+            == plain.covered_digest()
+            == erased.covered_digest()
+            == erased.origin
+        )
         assert erased.digest() == hashed(erased.content) != erased.origin
         assert plain.link == erased.link == hashed(NO_LINK + plain.digest())
 
@@ -116,7 +122,9 @@ class TestGoldenRecords:
         elements = 1 + len(fold.STRUCTURAL[type(event)])
         structural = array[1 : fold.body_begin(event)]
         assert len(msgspec.msgpack.decode(bytes([0x90 | elements]) + structural)) == elements
-        assert fold.blanked(array) == bytes([0x90 | elements]) + structural == fold.blanked(fold.blanked(array))
+        assert (
+            fold.strip_body(array) == bytes([0x90 | elements]) + structural == fold.strip_body(fold.strip_body(array))
+        )
 
     @pytest.mark.parametrize("name", STORED)
     def test_every_body_field_has_another_value_than_its_default(self, name: str) -> None:
@@ -387,7 +395,7 @@ class Commit:
         columns, sizes = self.columns, list(map(len, self.columns.arrays))
         return f"Commit({columns.streams}, {columns.marks}, sizes {sizes}, from seq {self.first_seq})"
 
-    def packed(self) -> records.Packed:
+    def packed(self) -> records.RecordChain:
         return records.pack(
             self.columns,
             first_seq=self.first_seq,
@@ -454,12 +462,12 @@ class TestRoundTrip:
             assert list(record.problems()) == []
             self.assert_heads(record, commit, place)
             assert record.salt == records.salt_of(SEED, place)
-            assert record.digest() == record.covered() == hashed(record_bytes[32:])
+            assert record.digest() == record.covered_digest() == hashed(record_bytes[32:])
             link = hashed(link + record.digest())
             assert record.link == link
             assert msgspec.msgpack.decode(record.events) == list(map(msgspec.msgpack.decode, columns.arrays[span]))
             head = Head(record.first_seq, record.time_ns, record.command, record.salt)
-            assert records.encode(head, record.unpacked()) == record.content
+            assert records.encode(head, record.to_columns()) == record.content
             place = end
         assert place == len(columns.arrays)
         assert packed.link == link
@@ -492,9 +500,9 @@ class TestRoundTrip:
                 wanted = [chance.choice(places) for _ in range(count)]
                 assert record.events_at(wanted) == [whole[place] for place in wanted]
                 seqs = [record.first_seq + place for place in wanted]
-                assert records.events_in(dict.fromkeys(seqs, record_bytes).get, seqs) == record.events_at(wanted)
+                assert records.find_events(dict.fromkeys(seqs, record_bytes).get, seqs) == record.events_at(wanted)
                 view = memoryview(record_bytes)
-                assert records.events_in(dict.fromkeys(seqs, view).get, seqs) == record.events_at(wanted)
+                assert records.find_events(dict.fromkeys(seqs, view).get, seqs) == record.events_at(wanted)
             begin += record.count
 
     @pytest.mark.parametrize("size", [1, 32_500, RECORD_BYTES - 1, RECORD_BYTES, RECORD_BYTES + 1, 100_000, 5_000_000])
@@ -594,12 +602,12 @@ class TestErasedFrom:
         salts, digests, gone = {plain.salt}, {plain.digest()}, set[int]()
         for number, place in enumerate(places, 1):
             salt = bytes([number]) * 16
-            packed = records.erased_from(packed, [place], fold.blanked, salt)
+            packed = records.erase_bodies(packed, [place], fold.strip_body, salt)
             record = Record(packed)
             gone.add(place)
-            assert (record.link, record.origin, record.covered()) == (plain.link, plain.digest(), plain.digest())
-            assert hashed(NO_LINK + record.covered()) == record.link
-            assert record.was_erased_from
+            assert (record.link, record.origin, record.covered_digest()) == (plain.link, plain.digest(), plain.digest())
+            assert hashed(NO_LINK + record.covered_digest()) == record.link
+            assert record.has_origin
             assert record.salt == salt
             assert record.salt not in salts
             assert record.digest() == hashed(packed[32:]) not in digests
@@ -612,7 +620,7 @@ class TestErasedFrom:
     @staticmethod
     def assert_only_gone(plain: Record, record: Record, gone: set[int]) -> None:
         """Nothing is other than before but the bodies that are gone, and the flags that say so."""
-        before, after = plain.unpacked(), record.unpacked()
+        before, after = plain.to_columns(), record.to_columns()
         for name in ("streams", "owners", "actors", "causes", "occurred"):
             assert getattr(after, name) == getattr(before, name), name
         assert record.commands == plain.commands
@@ -627,13 +635,13 @@ class TestErasedFrom:
 
     def test_of_several_at_once_is_that_of_one_after_the_other(self) -> None:
         packed, salt = noted(SECRETS), b"s" * 16
-        once = records.erased_from(packed, [0, 2], fold.blanked, salt)
-        twice = records.erased_from(packed, [0], fold.blanked, b"t" * 16)
-        assert records.erased_from(twice, [2], fold.blanked, salt) == once
+        once = records.erase_bodies(packed, [0, 2], fold.strip_body, salt)
+        twice = records.erase_bodies(packed, [0], fold.strip_body, b"t" * 16)
+        assert records.erase_bodies(twice, [2], fold.strip_body, salt) == once
 
     def test_of_an_event_that_is_alone_in_its_record(self) -> None:
         packed = golden.record_of(NoteAdded((1,), "secret"))
-        plain, record = Record(packed), Record(records.erased_from(packed, [0], fold.blanked, SALT))
+        plain, record = Record(packed), Record(records.erase_bodies(packed, [0], fold.strip_body, SALT))
         assert fold.decode(record.array(0)) == NoteAdded((1,))
         assert (record.origin, record.link, record.heads) == (plain.digest(), plain.link, plain.heads)
 
@@ -654,13 +662,13 @@ def refused(packed: bytes) -> bool:
         return True
     assert len(list(record.rows())) == len(record.arrays) == len(record.commands) == record.count
     assert [record.event(place) for place in range(record.count)] == record.events_at(range(record.count))
-    assert records.encode(Head(record.first_seq, 0, record.command, SALT, record.origin), record.unpacked())
+    assert records.encode(Head(record.first_seq, 0, record.command, SALT, record.origin), record.to_columns())
     return False
 
 
 class TestDamage:
     PLAIN = by_hand()
-    ERASED = records.erased_from(noted(SECRETS), [2], fold.blanked, b"s" * 16)
+    ERASED = records.erase_bodies(noted(SECRETS), [2], fold.strip_body, b"s" * 16)
 
     @pytest.mark.parametrize("packed", [PLAIN, ERASED], ids=["plain", "erased"])
     def test_a_flipped_bit_is_refused_or_changes_the_digest_or_the_link(self, packed: bytes) -> None:
@@ -683,13 +691,13 @@ class TestDamage:
     def test_the_chain_or_the_proof_of_an_erasure_shows_each_flipped_bit(self, packed: bytes) -> None:
         sound = Record(packed)
         previous = b"\x01" * 32 if packed == self.PLAIN else NO_LINK
-        assert hashed(previous + sound.covered()) == sound.link
+        assert hashed(previous + sound.covered_digest()) == sound.link
         for flipped in flips(packed):
             if refused(flipped):
                 continue
             record = Record(flipped)
-            is_linked = hashed(previous + record.covered()) == record.link
-            assert not is_linked or (record.was_erased_from and record.digest() != sound.digest()), flipped.hex()
+            is_linked = hashed(previous + record.covered_digest()) == record.link
+            assert not is_linked or (record.has_origin and record.digest() != sound.digest()), flipped.hex()
 
     @pytest.mark.parametrize("packed", [PLAIN, ERASED], ids=["plain", "erased"])
     def test_a_record_that_is_cut_off_or_goes_on_is_refused(self, packed: bytes) -> None:

@@ -15,7 +15,7 @@ from refold.engine import transfer, writer
 from refold.engine.reader import MOVED_KEY
 from refold.limits import PAGE_EVENTS, TURNS_COUNT_MIN
 from refold.log import clean_copy, replica
-from refold.log.commits import Numbered, Overtaken, Replacement, pack
+from refold.log.commits import AppendConflict, CommitBytes, Replacement, pack
 from refold.log.memory_log import RamLog
 from refold.log.protocol import TurnLost, write
 from refold.log.record import Sealed
@@ -503,7 +503,7 @@ class TestAnAppend:
 
         def overtaken(commits: RamCommits, expected: int, packed: bytes) -> int:
             if next(lost, None) is not None:
-                raise Overtaken
+                raise AppendConflict
             return append(commits, expected, packed)
 
         monkeypatch.setattr(RamCommits, "append", overtaken)
@@ -656,7 +656,7 @@ class TestACopy:
         other.refresh()
         read, position = RamCommits.read, log_of(other).position
 
-        def erased_meanwhile(self: RamCommits, after: int) -> list[Numbered]:
+        def erased_meanwhile(self: RamCommits, after: int) -> list[CommitBytes]:
             if self is commits_of(other) and not after and messages:
                 one.erase([messages.pop(), messages.pop(0)])
             return read(self, after)
@@ -731,9 +731,9 @@ def test_commits_are_applied_once_however_they_come() -> None:
     assert not log.refresh()
     assert log.last_commit() > before
     assert (log.head(), log.row("names", b"n"), log.position) == (7, b"7", 7)
-    with pytest.raises(Overtaken):
+    with pytest.raises(AppendConflict):
         commits.append(2, b"")
-    assert commits.read(6) == [Numbered(7, commits.commits[6])]
+    assert commits.read(6) == [CommitBytes(7, commits.commits[6])]
 
 
 def test_a_copy_may_lie_below_a_relative_path(shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from refold import Memory
-from refold.cli.cluster import free_ports, opened, server_program
+from refold.cli.cluster import free_ports, open_cluster, server_program
 from refold.cli.doctor import examine
 from tests.support.paths import ROOT
 from tests.support.postgres_server import postgres_server
@@ -45,7 +45,7 @@ def test_its_three_servers_are_a_cluster_with_a_password(tmp_path: Path) -> None
                 processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
         address = f"nats://refold:s3cret@{','.join(f'127.0.0.1:{each[0]}' for each in places.values())}/support"
         time.sleep(1)
-        with opened(address) as memory:
+        with open_cluster(address) as memory:
             memory.conversation("ada").append("user", "Hello")
         monitors = [f"http://127.0.0.1:{each[1]}" for each in places.values()]
         until = time.monotonic() + 60  # A replica that is behind is told, and catches up.

@@ -14,7 +14,7 @@ import pytest
 
 from refold import InvalidInput, NotFound, RefoldError, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreVersion
 from refold.log import witness
-from refold.log.witness import SLOT, SLOT_BYTES, Witnessed
+from refold.log.witness import SLOT, SLOT_BYTES, WitnessSlot
 from tests.support.bounds import lowered
 from tests.support.memories import Child
 
@@ -25,8 +25,8 @@ def names(directory: Path) -> list[str]:
     return sorted(entry.name for entry in directory.iterdir())
 
 
-def seen(seq: int) -> Witnessed:
-    return Witnessed(ID, seq, bytes([seq % 256]) * 32)
+def seen(seq: int) -> WitnessSlot:
+    return WitnessSlot(ID, seq, bytes([seq % 256]) * 32)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ class TestDamage:
     def test_a_crash_at_any_byte_of_a_write_leaves_what_was_or_what_is_to_be(self, path: str) -> None:
         advance(path, 2, 3)
         before = content_of(path)
-        new = witness.packed(seen(4))
+        new = witness.pack_slot(seen(4))
         older = 0 if SLOT.unpack_from(before)[3] == 2 else SLOT_BYTES
         for cut in range(len(new) + 1):
             put(path, 0, before)

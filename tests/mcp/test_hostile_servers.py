@@ -14,7 +14,7 @@ from refold.agent.tools import FunctionTool
 from refold.limits import MCP_NOTE_CHARS_MAX
 from refold.mcp import McpFailed, McpServer, McpToolset, client, connection
 from refold.mcp import connection as connections
-from refold.mcp.connection import without_secrets
+from refold.mcp.connection import mask_secrets
 from refold.mcp.schemas import checker_of
 from tests.mcp.test_client import _impatient, called, has_gone, remote, server, threads
 from tests.support.memories import remembering
@@ -163,7 +163,7 @@ def test_no_form_of_a_secret_is_shown(remote: McpToolset, secret: str, shown: li
 def test_a_url_is_shown_without_its_secrets(url: str) -> None:
     one = McpServer(name="s", url=url, headers={"Authorization": "Bearer abcdefgh"})
     assert repr(one) == "McpServer('s', url='https://example.org:8000/mcp', headers=['Authorization'])"
-    assert without_secrets(f"no {SECRET}, no abcdefgh at example.org", one) == "no ***, no *** at example.org"
+    assert mask_secrets(f"no {SECRET}, no abcdefgh at example.org", one) == "no ***, no *** at example.org"
 
 
 # Tools in the registry.

@@ -9,7 +9,7 @@ from mcp.shared.subscriptions import ResourcesListChanged
 
 from refold import Memory
 from refold.mcp import resources
-from refold.mcp.resources import ALL, Binding, Lists, touched
+from refold.mcp.resources import ALL, Binding, ListTracker, event_addresses
 from tests.mcp.test_server import using
 from tests.support.memories import assert_sound
 
@@ -34,14 +34,14 @@ def shown(binding: Binding) -> dict[str, object]:
 
 def told_and_changed(binding: Binding, change: Callable[[], object]) -> tuple[set[str], set[str], bool]:
     """What is told of a change, what it changed, and whether everything is told of it."""
-    memory, lists = binding.memory, Lists(binding)
+    memory, lists = binding.memory, ListTracker(binding)
     before, head = shown(binding), memory.head
     change()
     after = shown(binding)
     assert memory.head > head, "it has changed something"
     marked, is_listed = set[resources.Address](), False
     for recorded in memory.events(after=head):
-        marked.update(touched(binding, recorded))
+        marked.update(event_addresses(binding, recorded))
         is_listed = lists.is_changed(recorded) or is_listed
     uris = {*before, *after} - {LIST}
     told = {uri for uri in uris if resources.is_among(resources.parse_address(uri), marked)}

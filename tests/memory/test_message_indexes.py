@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold import Memory
-from refold.engine.packed import KNOWN_PREFIX, known_key
+from refold.engine.packed import KNOWN_PREFIX, terms_key
 from refold.index.messages import KnownMessages, MessageIndex, MessageRow, search
 from refold.index.terms import STEMMERS, Words
 from refold.log.protocol import write
@@ -115,7 +115,7 @@ def test_rows_that_do_not_fit_are_passed_over(kind: str, path: Path) -> None:
         others = {
             "flipped": row[:-1] + bytes([row[-1] ^ 1]),
             "cut": row[: len(row) // 2],
-            "of other messages": rows[known_key(1)],
+            "of other messages": rows[terms_key(1)],
         }
         write(log_of(memory), (), [("graphs", key, others[kind])])
     with Memory(path) as memory:
@@ -157,10 +157,10 @@ def test_an_index_of_known_messages_equals_one_of_their_texts(texts: list[str], 
     foreign = KnownMessages(KnownMessages.pack(other))
     plain, mixed, unfit = MessageIndex(), MessageIndex(), MessageIndex()
     plain.extend(rows)
-    mixed.extend(rows, packed.of)
-    unfit.extend(rows, foreign.of)
-    assert all((packed.of(row) is not None) == (row.seq - 1 in known) for row in rows)
-    found = [search([index.look(None)], query, None, 20, explain=True) for index in (plain, mixed, unfit)]
+    mixed.extend(rows, packed.find)
+    unfit.extend(rows, foreign.find)
+    assert all((packed.find(row) is not None) == (row.seq - 1 in known) for row in rows)
+    found = [search([index.view(None)], query, None, 20, explain=True) for index in (plain, mixed, unfit)]
     assert found[0] == found[1] == found[2]
 
 
@@ -191,6 +191,6 @@ ENDINGS = (
 def test_the_words_of_a_term_are_those_that_have_it_as_their_stem(words: list[str], stemmer: str) -> None:
     known, present = Words(stemmer), [word for word in words if word]
     known.add(present)
-    known.settle()
+    known.flush()
     for term in {STEMMERS[stemmer](word) for word in present} | {"a", "absent"}:
-        assert sorted(known.having(term)) == sorted({word for word in present if STEMMERS[stemmer](word) == term})
+        assert sorted(known.find_words(term)) == sorted({word for word in present if STEMMERS[stemmer](word) == term})

@@ -241,10 +241,10 @@ def test_a_word_finds_its_other_forms_and_scripts_without_spaces() -> None:
     index = MessageIndex()
     for row, text in enumerate(("Deploying on Fridays is forbidden.", "\u6771\u4eac\u90fd\u306b\u884c\u304f", "")):
         index.add(row + 1, 0, "conversation/c", 2, text)
-    look = index.look(None)
+    look = index.view(None)
     assert [match.seq for match in search([look], "deployed friday", None, 5)] == [1]
     assert [match.seq for match in search([look], "\u4eac\u90fd", None, 5)] == [2]
     index.add(4, 0, "conversation/c", 2, "deployed anew")
     assert [match.seq for match in search([look], "deployed", None, 5)] == [1], "a look is as of its time"
-    assert [match.seq for match in search([index.look(None)], "deployed", None, 5)] == [4, 1]
-    assert search([index.look(0)], "deployed", None, 5) == []
+    assert [match.seq for match in search([index.view(None)], "deployed", None, 5)] == [4, 1]
+    assert search([index.view(0)], "deployed", None, 5) == []

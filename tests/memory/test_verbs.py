@@ -23,7 +23,7 @@ import pytest
 
 from refold import EXISTS, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, RefoldError, WrongVersion
 from refold.embedders import CachedEmbedder
-from refold.memory.conversation import Former
+from refold.memory.conversation import FormerMethod
 from tests.conftest import PLACES, Servers
 from tests.support.memories import assert_sound, elsewhere, refused
 from tests.support.verbs import ELSEWHERE, VERBS
@@ -200,7 +200,7 @@ def public_names() -> set[str]:
     """Every public name of every handle, the class before it."""
     kinds = {verb.kind for verb in VERBS.values() if verb.kind is not None}
     members = [(kind, name, value) for kind in kinds for name, value in inspect.getmembers(kind) if name[0] != "_"]
-    hidden = (Former, types.MemberDescriptorType)
+    hidden = (FormerMethod, types.MemberDescriptorType)
     return {f"{kind.__name__}.{name}" for kind, name, value in members if not isinstance(value, hidden)}
 
 

@@ -34,7 +34,7 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _rounds_are_the_test_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror.Mirror, "_look", lambda _: None)
+    monkeypatch.setattr(mirror.Mirror, "_poll", lambda _: None)
 
 
 def said(memory: Memory, text: str, day: str = DAY) -> int:

@@ -37,7 +37,7 @@ def directory(tmp_path: Path) -> Path:
 @pytest.fixture
 def mirror(memory: Memory, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
     """A mirror whose rounds are all done by the test."""
-    monkeypatch.setattr(mirror_mirror.Mirror, "_look", lambda _: None)
+    monkeypatch.setattr(mirror_mirror.Mirror, "_poll", lambda _: None)
     with memory.mirror(directory) as mirror:
         yield mirror
 

@@ -40,7 +40,7 @@ def _looking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Mirrors look often in tests that wait for it; in others all rounds are those of the test."""
     monkeypatch.setattr(mirror, "_POLL_SECONDS", 0.02)
     if not request.node.get_closest_marker("usefixtures"):
-        monkeypatch.setattr(mirror.Mirror, "_look", lambda _: None)
+        monkeypatch.setattr(mirror.Mirror, "_poll", lambda _: None)
 
 
 @pytest.fixture

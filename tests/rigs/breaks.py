@@ -25,8 +25,8 @@ from refold.errors import StoreError
 from refold.log import clean_copy, delayed, directory, disk, environment, lmdb_log, witness
 from refold.log.delayed import Tail
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
-from refold.log.protocol import Durability, Files, Log
-from refold.log.record import Record, erased_from
+from refold.log.protocol import Durability, Log, LogFiles
+from refold.log.record import Record, erase_bodies
 from refold.message import MessageAppended
 from refold.results import Receipt
 
@@ -63,20 +63,20 @@ def leave_directories() -> None:
 
 def witness_ahead() -> None:
     """Let a witness tell of events that are not durable yet."""
-    seen = engine_witness._seen
+    seen = engine_witness._durable_slot
 
     def see_too_much(reader: Any) -> Any:
         head = reader.log.head()
         return seen(reader)._replace(seq=head, link=engine_witness._link_at(reader.log, head)) if head else seen(reader)
 
-    engine_witness._seen = see_too_much
+    engine_witness._durable_slot = see_too_much
 
 
 def unflushed_witness() -> None:
     """Make a witness without flushing it before it gets its name."""
     create = witness.create
 
-    def create_unflushed(path: str, witnessed: witness.Witnessed) -> bool:
+    def create_unflushed(path: str, witnessed: witness.WitnessSlot) -> bool:
         with patch("os.fsync"):
             return create(path, witnessed)
 
@@ -223,7 +223,7 @@ def method_of(change: Verb) -> Verb:
 def acknowledge_early() -> None:
     """Let a turn's ``write`` return before it wrote."""
     early = EarlyTurns()
-    for kind, protocol in ((LmdbLog, Log), (directory.Directory, Files), (environment.Environment, Durability)):
+    for kind, protocol in ((LmdbLog, Log), (directory.Directory, LogFiles), (environment.Environment, Durability)):
         for name in vars(protocol):
             verb = vars(kind).get(name)
             if not name.startswith("_") and callable(verb):
@@ -255,14 +255,14 @@ def acknowledge_failures() -> None:
 
 def stay_panicked() -> None:
     """Leave LMDB's environment as it is once it refuses even to read."""
-    for name in ("is_panicked", "_regain"):
+    for name in ("is_panicked", "_recover_panic"):
         assert hasattr(environment.Environment, name)
         setattr(environment.Environment, name, lambda _: False)
 
 
 def drop_tails() -> None:
     """Forget what waits for the disk when the disk fails."""
-    write = delayed.DelayedLog._flush_written
+    write = delayed.DelayedLog._flush_tail
 
     @wraps(write)
     def written(self: Any) -> None:
@@ -272,7 +272,7 @@ def drop_tails() -> None:
             self._written, self._failure = None, None
             self._waiting = Tail(self._inner.head())
 
-    delayed.DelayedLog._flush_written = written  # type: ignore[method-assign]
+    delayed.DelayedLog._flush_tail = written  # type: ignore[method-assign]
 
 
 def create_in_place() -> None:
@@ -296,21 +296,21 @@ def back_up_in_place() -> None:
         except OSError as error:
             raise disk.disk_error(error, path, "call again") from error
 
-    setattr(backup, "building", built)  # noqa: B010 - a name that the module does not export
+    setattr(backup, "build_directory", built)  # noqa: B010 - a name that the module does not export
 
 
 def replace_in_silence() -> None:
     """Replace the file, and let nobody notice who has it open."""
-    environment.Turnstile.count_replacing = lambda _: None  # type: ignore[assignment, method-assign]
+    environment.Turnstile.count_replacement = lambda _: None  # type: ignore[assignment, method-assign]
 
 
 def keep_salts() -> None:
     """Erase bodies from records, and leave the records the salts that they had."""
 
     def cut_only(record: bytes, places: Any, blank: Any, _salt: bytes) -> bytes:
-        return erased_from(record, places, blank, Record(record).salt)
+        return erase_bodies(record, places, blank, Record(record).salt)
 
-    setattr(erasure, "erased_from", cut_only)  # noqa: B010 - a name that the module does not export
+    setattr(erasure, "erase_bodies", cut_only)  # noqa: B010 - a name that the module does not export
 
 
 # ------------------------------------------------------------------------------------------------ what is not looked at

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from refold.event import FLAG_ERASED
-from refold.fold import blanked
+from refold.fold import strip_body
 from refold.limits import HASH_BYTES
 from refold.log.record import HEAD_BEGIN, Columns, Head, Record, digest_of, encode, link_after
 from refold.text import blake2b
@@ -52,13 +52,13 @@ class Secret(NamedTuple):
 def contents(secret: Secret, target: int, candidate: bytes, salts: Iterable[bytes]) -> Iterator[bytes]:
     """Everything that the record ever was while the target's body was there, if that is the candidate."""
     before = secret.before
-    columns = before.unpacked()
+    columns = before.to_columns()
     marks, arrays = list(columns.marks), list(columns.arrays)
     arrays[target] = candidate
     for gone in (None, *secret.erased[: secret.erased.index(target)]):
         if gone is not None:
             marks[gone] |= FLAG_ERASED
-            arrays[gone] = blanked(arrays[gone])
+            arrays[gone] = strip_body(arrays[gone])
         held = Columns(
             columns.streams,
             columns.owners,

@@ -60,7 +60,7 @@ class Block:
 
     def __init__(self, record: bytes) -> None:
         found = Record(record)
-        columns = found.unpacked()
+        columns = found.to_columns()
         self.link = found.link
         self.head = Head(found.first_seq, found.time_ns, found.command, found.salt, found.origin)
         self.streams: list[StreamHead] = list(columns.streams)
@@ -382,7 +382,7 @@ class Tidy(Careless):
                 block.head = msgspec.structs.replace(block.head, origin=self._covered[key])
                 block.put(0, mark=block.events[0].mark | FLAG_ERASED)
                 if len(block.events) > 1:
-                    block.put(0, array=fold.blanked(block.events[0].array))
+                    block.put(0, array=fold.strip_body(block.events[0].array))
                 store.put(key, block.packed)
                 found.append((block.first_seq, block.last_seq, digest_of(block.content)))
         return found

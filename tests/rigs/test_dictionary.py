@@ -12,7 +12,7 @@ from refold.engine.reader import HASH_KEY, VERB_BYTES
 from refold.engine.transaction import Mutation
 from refold.engine.writer import Ticket
 from refold.event import pack_json
-from refold.log.record import NO_LINK, erased_from, keyed_hash
+from refold.log.record import NO_LINK, erase_bodies, keyed_hash
 from refold.message import MessageAppended
 from refold.views.profile import ProfileSet
 from tests.rigs.breaks import BUILDS
@@ -111,7 +111,7 @@ def test_no_salt_from_before_an_erasure_is_in_a_file_from_then_on(world: World) 
 
 @pytest.mark.parametrize("build", SEEN_IN)
 def test_a_broken_build_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: str) -> None:
-    monkeypatch.setattr("refold.engine.erasure.erased_from", erased_from)  # Which puts it back.
+    monkeypatch.setattr("refold.engine.erasure.erase_bodies", erase_bodies)  # Which puts it back.
     BUILDS[build]()
     world = World(tmp_path / "store")
     for step, text in enumerate(SECRETS):

@@ -18,13 +18,13 @@ from refold.engine.transaction import Mutation
 from refold.engine.writer import Ticket
 from refold.limits import BALLAST_BYTES_MAX, BALLAST_BYTES_MIN, SALT_BYTES
 from refold.log import environment, lmdb_file
-from refold.log.ballast import BALLAST_FILE, Ballast, reserved_bytes, wanted_bytes
+from refold.log.ballast import BALLAST_FILE, Ballast, bytes_to_reserve, reserved_bytes
 from refold.log.directory import directory_at
 from refold.log.environment import Environment
 from refold.log.lmdb_file import DATA_FILE
 from refold.log.lmdb_log import LmdbLog, LmdbTurn
 from refold.log.protocol import Row
-from refold.log.record import Record, Sealed, erased_from
+from refold.log.record import Record, Sealed, erase_bodies
 from tests.rigs.faults.workloads import WORKLOADS
 from tests.rigs.power import trace
 from tests.support.memories import Child, assert_sound
@@ -277,7 +277,7 @@ class TestBallast:
         log.durability.flush()
         assert reserved_bytes(str(tmp_path / "store")) == 2 * log.files.size_bytes() > 2 * 900 * KIB
         log.close()
-        assert (wanted_bytes(0), wanted_bytes(10**12)) == (BALLAST_BYTES_MIN, BALLAST_BYTES_MAX)
+        assert (bytes_to_reserve(0), bytes_to_reserve(10**12)) == (BALLAST_BYTES_MIN, BALLAST_BYTES_MAX)
 
     def test_lets_a_full_disk_be_erased_on_and_nothing_else(self, disk: Path) -> None:
         log = opened(disk / "store")
@@ -397,7 +397,7 @@ def break_the_head(path: Path, *, erases: bool) -> None:
     ((last, record),) = log.read(log.head() - 1, log.head())
     if erases:
         places = range(Record(record).count)
-        erase(log, [(last, erased_from(record, places, fold.blanked, bytes(SALT_BYTES)))])
+        erase(log, [(last, erase_bodies(record, places, fold.strip_body, bytes(SALT_BYTES)))])
     else:
         erase(log, [(last, record[:-1] + bytes([record[-1] ^ 1]))])
     log.close()

@@ -111,14 +111,14 @@ def test_a_pipe_in_the_place_of_a_file_does_not_stop_the_reader(tmp_path: Path) 
 def test_a_file_that_goes_during_the_look_takes_no_other_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b", "c", "d"):
         write(tmp_path / f".skills/{name}.md", name)
-    seen = files._Walker._see
+    seen = files._Walker._add_file
 
     def going(walker: Any, found: os.stat_result, below: str) -> None:
         if below == "b.md":
             raise FileNotFoundError
         seen(walker, found, below)
 
-    monkeypatch.setattr(files._Walker, "_see", going)
+    monkeypatch.setattr(files._Walker, "_add_file", going)
     index = SkillLoader(SkillRoots(project=str(tmp_path))).load()
     assert [skill.name for skill in index.skills] == ["a", "c", "d"]
 
@@ -157,13 +157,13 @@ def test_a_directory_of_very_many_files_is_looked_at_up_to_the_bound(
     for number in range(50):
         (tmp_path / f"f{number:02}.md").touch()
     looks: list[str] = []
-    seen = files._Walker._see
+    seen = files._Walker._add_file
 
     def counting(walker: Any, found: os.stat_result, below: str) -> None:
         looks.append(below)
         seen(walker, found, below)
 
-    monkeypatch.setattr(files._Walker, "_see", counting)
+    monkeypatch.setattr(files._Walker, "_add_file", counting)
     found = files.walk(str(tmp_path))
     assert [seen.path for seen in found.files] == ["f00.md", "f01.md", "f02.md"]
     assert len(looks) == 4

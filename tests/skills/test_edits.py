@@ -13,7 +13,7 @@ from tests.support.memories import assert_sound, refused, remembering
 
 pytest.importorskip("yaml", reason="PyYAML is not installed")
 
-from refold.skills.edits import edited
+from refold.skills.edits import edit_skill
 
 FILE = """\
 ---
@@ -62,7 +62,7 @@ def text_of(project: Path) -> str:
 
 
 def change(text: str, **fields: Any) -> str:
-    return edited("deploy/SKILL.md", text.encode(), **fields).decode()
+    return edit_skill("deploy/SKILL.md", text.encode(), **fields).decode()
 
 
 def test_only_the_value_changes_and_comments_and_unknown_fields_stay() -> None:
@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_edited_in_place_is_for_hands(text: str, words: st
 
 def test_bytes_that_are_no_text_are_refused() -> None:
     with pytest.raises(InvalidInput, match="not UTF-8"):
-        edited("a/SKILL.md", FILE.encode() + b"\xff", body="x")
+        edit_skill("a/SKILL.md", FILE.encode() + b"\xff", body="x")
 
 
 # Files of a project.
@@ -279,7 +279,7 @@ def test_a_note_is_seen_wherever_a_model_sees_the_skill(tmp_path: Path) -> None:
         memory.tools.register(tool)
         used = memory.tools.execute("skill_use", {"name": "deploy"}, memory.tools.context(memory.conversation("c")))
         assert "Note of the user: Bob decides." in used.text
-        assert "Bob" not in skills.rendered("deploy")
+        assert "Bob" not in skills.render("deploy")
         assert "Bob" not in text_of(tmp_path)
         assert [found.name for found in skills.search("who decides")] == ["deploy"]
         assert memory.skills.below(skills.roots, library="acme/api").get("deploy").note == ""

@@ -120,7 +120,7 @@ def test_switches_and_uses_are_kept_by_name() -> None:
         assert memory.head == 0
         assert library.toggle("any", enabled=False) is True
         assert library.toggle("any", enabled=False) is False
-        assert (library.is_enabled("any"), set(library.disabled())) == (False, {"any"})
+        assert (library.is_enabled("any"), set(library.disabled_names())) == (False, {"any"})
         library.use("any")
         library.use("any", succeeded=True, conversation="c")
         library.use("any", succeeded=False)
@@ -128,7 +128,7 @@ def test_switches_and_uses_are_kept_by_name() -> None:
         assert (usage.count, usage.rated, usage.succeeded, usage.success_rate) == (3, 2, 1, 0.5)
         assert library.usage("none") == SkillUsage()
         assert library_of(memory.at(1)).usage("any") == SkillUsage()
-        assert library_of(memory, "other").disabled() == frozenset()
+        assert library_of(memory, "other").disabled_names() == frozenset()
 
 
 def test_an_erased_skill_is_gone_from_the_disk(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_an_erased_skill_is_gone_from_the_disk(tmp_path: Path) -> None:
         library.toggle("a-name-that-is-not-to-stay", enabled=False)
         memory.flush()
         receipt = memory.erase([1, 3])
-        assert (library.list(), library.disabled()) == ([], frozenset())
+        assert (library.list(), library.disabled_names()) == ([], frozenset())
         assert receipt is not None
     held = (tmp_path / "store/data.mdb").read_bytes()
     assert step.encode() not in held
@@ -449,15 +449,15 @@ def test_from_detection_to_a_skill_of_ones_own_recorded_and_replayed(project: Pa
 
         chosen = next(recorded for recorded in memory.events() if isinstance(recorded.event, SkillsSelected))
         then = skills_in(memory.at(chosen.stamp.seq), project)
-        selection = then.selected("chat")
+        selection = then.last_selection("chat")
         assert selection is not None
         assert (selection.names, selection.phase) == (("react",), "implementation")
         assert selection.query == "Write the notes of the release."
         assert then.library.list() == []
-        now = skills.selected("chat")
+        now = skills.last_selection("chat")
         assert now is not None
         assert (now.names, now.ranking) == (("react", "release-notes"), "words")
-        assert skills_in(memory.at(chosen.stamp.seq - 1), project).selected("chat") is None
+        assert skills_in(memory.at(chosen.stamp.seq - 1), project).last_selection("chat") is None
         assert "skills" in {change.view for change in memory.diff(chosen.stamp.seq, memory.head)}
 
 

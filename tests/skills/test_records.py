@@ -50,8 +50,8 @@ def test_erasing_a_conversation_reaches_what_was_selected_and_used_for_it(tmp_pa
             chat.append("user", "Hello", tokens=1)
         memory.flush()
         chat.erase()
-        assert library.selected("the-secret-name") is None
-        assert library.selected("other") is not None
+        assert library.last_selection("the-secret-name") is None
+        assert library.last_selection("other") is not None
         assert library.usage("notes") == SkillUsage(1, 0, 0, library.usage("notes").last_ns)
     held = (tmp_path / "store/data.mdb").read_bytes()
     assert b"the secret question" not in held
@@ -75,8 +75,8 @@ def test_erasing_a_fork_of_the_memory_leaves_what_the_main_line_recorded() -> No
             line.conversation("c").append("user", "Hello", tokens=1)
             library_of(line).record((), query="q", conversation="c")
         fork.conversation("c").erase()
-        assert library_of(fork).selected("c") is None
-        assert library_of(memory).selected("c") is not None
+        assert library_of(fork).last_selection("c") is None
+        assert library_of(memory).last_selection("c") is not None
 
 
 class Loud:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from refold import Memory
-from refold.engine.erasure import left_of
+from refold.engine.erasure import blank_records
 from refold.engine.streams import APPLIED_KEY, STORE_STREAM
 from refold.engine.transaction import Mutation
 from refold.event import Erased
@@ -23,7 +23,7 @@ def blank(memory: Memory, seqs: Iterable[int]) -> int:
     """
     engine = engine_of(memory)
     wanted = sorted(set(seqs))
-    records = list(left_of(engine, wanted))
+    records = list(blank_records(engine, wanted))
     digests = tuple((last, digest_of(record[HASH_BYTES:])) for last, record in records)
     engine.writer.submit(Mutation(STORE_STREAM, Erased((), tuple(wanted), digests)))
     stale: list[Row] = [

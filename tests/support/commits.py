@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 
 from refold.cli.cluster import NatsServers
-from refold.log.commits import Check, CommitLog, Disconnected, Numbered, Overtaken, Replacement
+from refold.log.commits import AppendConflict, Check, CommitBytes, CommitLog, ConnectionLost, Replacement
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
 from tests.support.nats_servers import NetworkedServers, nats_servers
@@ -27,20 +27,20 @@ class RamCommits:
     def head(self) -> int:
         return len(self.commits)
 
-    def read(self, after: int) -> list[Numbered]:
-        return [Numbered(number, packed) for number, packed in enumerate(self.commits[after : after + 3], after + 1)]
+    def read(self, after: int) -> list[CommitBytes]:
+        return [CommitBytes(number, packed) for number, packed in enumerate(self.commits[after : after + 3], after + 1)]
 
     def append(self, expected: int, packed: bytes) -> int:
         how = self.lost.pop(0) if self.lost else ""
         if how == "before":
-            raise Disconnected("lost before")
+            raise ConnectionLost("lost before")
         if expected != len(self.commits):
-            raise Overtaken
+            raise AppendConflict
         with self._bell:
             self.commits.append(packed)
             self._bell.notify_all()
         if how == "after":
-            raise Disconnected("lost after")
+            raise ConnectionLost("lost after")
         return len(self.commits)
 
     def replace(self, commits: Sequence[Replacement]) -> bool:
@@ -103,9 +103,9 @@ def opened(address: str) -> CommitLog:
     return kind(address, readonly=False)
 
 
-def everything(commits: CommitLog) -> list[Numbered]:
+def everything(commits: CommitLog) -> list[CommitBytes]:
     """Return all commits."""
-    found, after = list[Numbered](), 0
+    found, after = list[CommitBytes](), 0
     while page := commits.read(after):
         found += page
         after = page[-1].number

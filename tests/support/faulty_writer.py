@@ -96,7 +96,7 @@ def entries_of(record: Record, place: int = 0) -> Iterator[Entry]:
     branches = {head.number: head.branch for head in record.heads}
     for row, command, array in zip(record.rows(), record.commands, record.arrays, strict=True):
         seq, number, version, time_ns, occurred_ns, cause, actor, flags = row
-        happened_ns = occurred_ns if record.unpacked().occurred else None
+        happened_ns = occurred_ns if record.to_columns().occurred else None
         yield Entry(
             *(place, record.salt, record.origin, number, branches[number], version, last[number], time_ns),
             *(happened_ns, command, cause, actor, flags, array),

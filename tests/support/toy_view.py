@@ -13,7 +13,7 @@ import pytest
 
 import refold.views
 from refold.event import Event, Located, Stamp, View
-from refold.views.base import Keyed
+from refold.views.base import KeyedValues
 from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch
 
 assert "refold.fold" not in sys.modules, "the fold knows the views that there are when it is loaded"
@@ -48,7 +48,7 @@ class Moods:
     """The moods by name."""
 
     def __init__(self) -> None:
-        self.entries: Keyed[str] = Keyed()
+        self.entries: KeyedValues[str] = KeyedValues()
 
     def pack(self) -> tuple[Any, list[int]]:
         return self.entries.pack()
@@ -123,7 +123,7 @@ def reverse_notes(chat: Any) -> None:
 def write(path: Path) -> str:
     """Write the events, in a batch and alone, and read them at other seqs; return the hash of the state."""
     from refold import Memory, fold
-    from refold.mcp.resources import SCRATCHPAD, Address, Binding, touched
+    from refold.mcp.resources import SCRATCHPAD, Address, Binding, event_addresses
     from tests.support.memories import assert_sound
 
     assert (fold.NAMES[MoodSet], fold.NAMES[NotesReversed]) == ("mood_set", "notes_reversed")
@@ -154,7 +154,7 @@ def write(path: Path) -> str:
             chat._write(NoteAdded((), text), ("note", text), {})
         reverse_notes(chat)
         assert [text for _, text in chat._read(lambda state: list(state.part(SCRATCH).notes))] == ["two", "one"]
-        assert Address(SCRATCHPAD, "chat") in touched(Binding(memory), list(chat.events())[-1])
+        assert Address(SCRATCHPAD, "chat") in event_addresses(Binding(memory), list(chat.events())[-1])
         return assert_sound(memory)
 
 

@@ -8,7 +8,7 @@ from refold import Memory
 from refold.engine.witness import Witness
 from refold.log import witness
 from refold.log.record import Record
-from refold.log.witness import Witnessed
+from refold.log.witness import WitnessSlot
 from tests.support.rows import Rows
 from tests.support.seams import engine_of
 
@@ -28,7 +28,7 @@ class Place:
     def open(self, **options: Any) -> Memory:
         return Memory(self.store, witness=self.witness, **options)
 
-    def told(self) -> Witnessed:
+    def told(self) -> WitnessSlot:
         told = witness.read(str(self.witness))
         assert told is not None
         return told

@@ -14,8 +14,8 @@ from refold.views.board import (
     MOVES_KEPT,
     BoardChanged,
     BoardMessageAppended,
+    BoardRow,
     BoardState,
-    Posted,
     board_change,
     field_at,
     order_of,
@@ -113,7 +113,7 @@ def test_the_board_holds_the_latest_messages_and_counts_all() -> None:
     state = fold.empty("board")
     board = state.part(BOARD)
     for number in range(MESSAGES_KEPT + 5):
-        board.post(Posted(number + 1, 0, "", -number, b"\x80"))
+        board.post(BoardRow(number + 1, 0, "", -number, b"\x80"))
     assert [row.created_ns for row in board.listing().rows] == [-number for number in range(MESSAGES_KEPT)][::-1]
     assert board.listing().total == MESSAGES_KEPT + 5
 
@@ -125,21 +125,21 @@ def test_an_erased_message_lets_none_come_back_that_was_pushed_out() -> None:
     for seq, given in enumerate(events, 1):
         event = given.event if isinstance(given, Erased) else given
         assert isinstance(event, BoardMessageAppended)
-        board.post(Posted(seq, 0, event.id, event.created_ns, event.packed))
+        board.post(BoardRow(seq, 0, event.id, event.created_ns, event.packed))
     assert "m0" not in {row.id for row in board.listing().rows}
     assert [row.id for row in board.listing().rows if not row.packed] == ["last"]
 
 
 def test_a_long_number_is_no_number() -> None:
-    rows = [Posted(1, 0, id_, 1, b"") for id_ in ("9" * 5_000, "-3", "+2", "1" * 18, "1" * 19, "2 of 3")]
+    rows = [BoardRow(1, 0, id_, 1, b"") for id_ in ("9" * 5_000, "-3", "+2", "1" * 18, "1" * 19, "2 of 3")]
     assert [row.id[:6] for row in sorted(rows, key=order_of)][:4] == ["-3", "+2", "2 of 3", "111111"]
 
 
 def test_the_copy_goes_on_by_itself() -> None:
     state = folded("board", posted("a", 1), changed(working_history="one"))
-    copy = fold.copied(state)
+    copy = fold.copy_state(state)
     assert copy is not None
-    copy.part(BOARD).post(Posted(9, 0, "b", 2, b"\x80"))
+    copy.part(BOARD).post(BoardRow(9, 0, "b", 2, b"\x80"))
     copy.part(BOARD).drop("working_history")
     assert [row.id for row in state.part(BOARD).listing().rows] == ["a"]
     assert "working_history" in state.part(BOARD).entries.values
@@ -209,8 +209,8 @@ def test_each_place_has_fields_and_messages_of_its_own() -> None:
         ("a", 1),
         ("x", 7),
     ]
-    assert board.recorded("working_history") == ""
-    assert (board.recorded(here), field_at("config.history_length", ("a", "b"))) == ("there", "config.history_length")
+    assert board.text("working_history") == ""
+    assert (board.text(here), field_at("config.history_length", ("a", "b"))) == ("there", "config.history_length")
 
 
 def test_a_board_remembers_its_last_moves() -> None:

@@ -103,7 +103,7 @@ def test_a_copy_goes_on_by_itself(events: list[Event]) -> None:
     state = fold.empty("conversation")
     for seq, event in enumerate(events[:-1], 1):
         fold.fold(state, stamp_of(seq, "conversation/x"), event)
-    before, twin = fold.digests(state), fold.copied(state)
+    before, twin = fold.digests(state), fold.copy_state(state)
     assert twin is not None
     fold.fold(twin, stamp_of(len(events), "conversation/x"), events[-1])
     assert fold.digests(state) == before

@@ -91,7 +91,7 @@ def test_an_id_is_of_one_file_alone() -> None:
 
 def test_a_copy_goes_on_by_itself() -> None:
     state = folded("files", CREATED)
-    twin = fold.copied(state)
+    twin = fold.copy_state(state)
     assert twin is not None
     before = fold.digests(state)
     fold.fold(twin, stamp_of(2, "files/x"), EDITED)

@@ -40,8 +40,8 @@ def test_a_skill_is_learned_reviewed_refined_and_deleted() -> None:
 
 def test_a_skill_is_found_by_name_and_by_id() -> None:
     found = library(LEARNED)
-    assert found.named("release") == found.named("a") == found.learned["a"]
-    assert found.named("other") is None
+    assert found.find("release") == found.find("a") == found.learned["a"]
+    assert found.find("other") is None
 
 
 def test_a_name_stands_for_the_first_skill_that_has_it_still() -> None:
@@ -53,7 +53,7 @@ def test_a_name_stands_for_the_first_skill_that_has_it_still() -> None:
         ((LEARNED, Erased(REFINED), again), "b"),
         ((LEARNED, again, SkillRefined((), "a", "refined", "publish", "How to.", "Test.", (), ())), "b"),
     ):
-        named = library(*events).named("release")
+        named = library(*events).find("release")
         assert named is not None
         assert named.id == expected
 
@@ -117,7 +117,7 @@ def _stamp(seq: int) -> Stamp:
 
 def test_a_copy_goes_on_by_itself() -> None:
     state = folded("skills", LEARNED, SkillUsed((), "x"), SkillToggled((), 0, "x", enabled=False))
-    twin = fold.copied(state)
+    twin = fold.copy_state(state)
     assert twin is not None
     before = fold.digests(state)
     fold.fold(twin, _stamp(4), SkillDeleted((), "a"))

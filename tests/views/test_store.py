@@ -2,7 +2,7 @@
 
 from refold import fold
 from refold.event import Erased, SnapshotNamed
-from refold.views.store import SETTINGS, Named
+from refold.views.store import SETTINGS, NamedSnapshot
 from tests.views.fold import Erased as Blanked
 from tests.views.fold import folded
 
@@ -10,9 +10,9 @@ from tests.views.fold import folded
 def test_snapshots_are_held_by_stream_and_name() -> None:
     state = folded("store", SnapshotNamed((), 3, 9, "n"), SnapshotNamed((), 4, 5, "n"), SnapshotNamed((), 3, 8, "m"))
     assert state.part(SETTINGS).snapshots == {
-        (3, "n"): Named("n", 3, 9, 1),
-        (4, "n"): Named("n", 4, 5, 2),
-        (3, "m"): Named("m", 3, 8, 3),
+        (3, "n"): NamedSnapshot("n", 3, 9, 1),
+        (4, "n"): NamedSnapshot("n", 4, 5, 2),
+        (3, "m"): NamedSnapshot("m", 3, 8, 3),
     }
     assert fold.plain(state)["settings"] == {"3/n": 9, "4/n": 5, "3/m": 8}
 

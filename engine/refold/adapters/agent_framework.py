@@ -16,9 +16,9 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from refold import Conversation, Memory, Message, Receipt
-from refold.adapters.extras import packages_of
+from refold.adapters.extras import import_extra
 
-with packages_of("agent-framework"):
+with import_extra("agent-framework"):
     from agent_framework import HistoryProvider
     from agent_framework import Message as FrameworkMessage
     from agent_framework._sessions import filter_new_messages
@@ -228,7 +228,7 @@ def _result(content: Item) -> Item:
     rest = {name: value for name, value in content.items() if name not in ("type", "call_id", "result")}
     text, as_json = _as_text(content.get("result"))
     items = rest.pop("items", None)
-    if not _is_of(text, items):
+    if not _has_only_text(text, items):
         rest["items"] = items
     rest |= as_json
     metadata: Item = {_RESULT: rest} if rest else {}
@@ -240,7 +240,7 @@ def _as_text(value: Any) -> tuple[str, Item]:
     return (value, {}) if isinstance(value, str) else (json.dumps(value, ensure_ascii=False), {_AS_JSON: True})
 
 
-def _is_of(text: str, items: Any) -> bool:
+def _has_only_text(text: str, items: Any) -> bool:
     """Return whether the items of a result consist only of its text, which is their default."""
     return isinstance(items, list) and [_plain(each) for each in items] == [{"type": "text", "text": text}]
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def packages_of(extra: str) -> Generator[None]:
+def import_extra(extra: str) -> Generator[None]:
     """Import packages of an extra in the block; an ``ImportError`` then names the command that installs them."""
     try:
         yield

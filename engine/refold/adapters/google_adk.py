@@ -13,12 +13,12 @@ from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from refold import Conversation, Memory
-from refold.adapters.extras import packages_of
+from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
 
-with packages_of("google-adk"):
+with import_extra("google-adk"):
     from google.adk.errors import StaleSessionError
     from google.adk.errors.already_exists_error import AlreadyExistsError
     from google.adk.errors.session_not_found_error import SessionNotFoundError
@@ -93,7 +93,7 @@ class RefoldSessionService(BaseSessionService):
     def _session(self, names: Names, config: GetSessionConfig | None) -> Session | None:
         row = self._table.item(_key("session", names))
         while row is not None:
-            state, events = self._merged(names), self._events(names, row, config)
+            state, events = self._merge_state(names), self._events(names, row, config)
             before, row = row, self._table.item(_key("session", names))
             if row is not None and row.seq == before.seq:  # Otherwise a write happened during the read.
                 return _session(names, row, state, events)
@@ -105,7 +105,7 @@ class RefoldSessionService(BaseSessionService):
             return []
         first = max(row.value["count"] - count, 0) if count else 0
         items = self._table.scan(_key("event", names), after=_key("event", (*names, _number(first), _FRAME)))
-        events = _held_events(items)
+        events = _parse_events(items)
         since = None if config is None else config.after_timestamp
         return [event for event in events if since is None or event.timestamp >= since]
 
@@ -113,13 +113,13 @@ class RefoldSessionService(BaseSessionService):
         sessions: list[Session] = []
         for row in self._table.scan(_key("session", names)):
             own = tuple(map(text, row.key[1:]))
-            sessions.append(_session(own, row, self._merged(own), []))
+            sessions.append(_session(own, row, self._merge_state(own), []))
         return sorted(sessions, key=_age)
 
     def _state(self, scope: str, names: Names) -> dict[str, Any]:
         return {text(item.key[-1]): item.value for item in self._table.scan(_key(scope, names))}
 
-    def _merged(self, names: Names) -> dict[str, Any]:
+    def _merge_state(self, names: Names) -> dict[str, Any]:
         """Return the state of a session, merged with that of its user and of its app."""
         app, user = self._state("app", names[:1]), self._state("user", names[:2])
         return {
@@ -143,7 +143,7 @@ class RefoldSessionService(BaseSessionService):
             self._table.put(_key("session", names), row)
             self._put_state(names, EventActions(state_delta=state or {}))
 
-        await _written(self.memory, change)
+        await _transact(self.memory, change)
         session = await asyncio.to_thread(self._session, names, None)
         # If it was deleted at once, return it as it was created.
         return session or Session(id=names[2], app_name=app_name, user_id=user_id, last_update_time=row["updated"])
@@ -158,7 +158,7 @@ class RefoldSessionService(BaseSessionService):
                 self._table.delete_prefix(_key("state", names))
                 self._chat(names).clear_window()
 
-        await _written(self.memory, change)
+        await _transact(self.memory, change)
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append an event to a session, here and in the memory; ``StaleSessionError`` if another writer was first."""
@@ -183,7 +183,7 @@ class RefoldSessionService(BaseSessionService):
         # Tasks that share a session take turns, so that each sees its predecessor's revision.
         lock = self._locks.setdefault((asyncio.get_running_loop(), names), asyncio.Lock())
         async with lock:
-            row = await _written(self.memory, change)
+            row = await _transact(self.memory, change)
             session.last_update_time = row["updated"]
             session._storage_update_marker = row["revision"]  # noqa: SLF001 - where ADK keeps it
         return self._commit_event_to_session(session, event)
@@ -264,7 +264,7 @@ class RefoldMemoryService(BaseMemoryService):
                 self._table.put(known, entry.id)
                 self._table.put(_key("memory", (*names, entry.id, event.id)), held)
 
-        await _written(self.memory, change)
+        await _transact(self.memory, change)
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
         """Return the events whose texts answer a query best."""
@@ -293,10 +293,10 @@ class RefoldMemoryService(BaseMemoryService):
                 if not self._table.keys(_key("memory", (*names, entry_id)), limit=1):
                     await project.delete(entry_id)
 
-        await _written(self.memory, change)
+        await _transact(self.memory, change)
 
 
-async def _written(memory: Memory, change: Callable[[], Awaitable[T]]) -> T:
+async def _transact(memory: Memory, change: Callable[[], Awaitable[T]]) -> T:
     """Apply a change in one commit, retrying it if a concurrent write changed what it read; return its result."""
     with memory.acting(_ACTOR):
         return await memory.aio.transact(change)
@@ -354,7 +354,7 @@ def _is_newest(session: Any, row: dict[str, Any]) -> bool:
     return bool((session.events[-1].id if session.events else None) == row["last"])
 
 
-def _held_events(items: Iterable[TableItem]) -> Iterator[Event]:
+def _parse_events(items: Iterable[TableItem]) -> Iterator[Event]:
     for _, parts in groupby(items, key=lambda item: item.key[-2]):
         held = {item.key[-1]: item.value for item in parts}
         yield Event.model_validate(held.get(_EVENT) or held[_FRAME])

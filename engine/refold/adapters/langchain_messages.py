@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, cast
 
 from refold import Conversation, InvalidInput, Message
-from refold.adapters.extras import packages_of
+from refold.adapters.extras import import_extra
 
-with packages_of("langgraph"):
+with import_extra("langgraph"):
     from langchain_core.messages import (
         AIMessage,
         BaseMessage,
@@ -111,7 +111,7 @@ class SeenMessages:
         """Return the fields of the message with a digest, or ``None`` if it was not seen."""
         return self._fields.get(digest)
 
-    def loaded(self, digest: str, message: object) -> Fields | None:
+    def add(self, digest: str, message: object) -> Fields | None:
         """Cache a message that was just loaded; return its fields, or ``None`` if they are not plain values."""
         if not isinstance(message, BaseMessage):  # Of a class that the serializer does not load.
             return None
@@ -145,20 +145,20 @@ def show(chat: Conversation, before: Sequence[str], after: Sequence[str], find: 
     stored: dict[str, Message] = {}
     kept: Sequence[str] = list(before)
     if kept != after[: len(kept)]:
-        kept = _keep(chat, before, after, find, stored)
+        kept = _edit_window(chat, before, after, find, stored)
     for digest in after[len(kept) :]:
         message = find(digest)
         if message is not None:
             role = next((role for kind, role in _ROLES if isinstance(message, kind)), "assistant")
-            stored[digest] = _say(partial(chat.append, role), digest, message)
+            stored[digest] = _write_message(partial(chat.append, role), digest, message)
     return stored
 
 
-def _keep(
+def _edit_window(
     chat: Conversation, before: Sequence[str], after: Sequence[str], find: Find, stored: dict[str, Message]
 ) -> Sequence[str]:
     """Edit messages and remove misplaced ones from the window; return the kept digests, a prefix of ``after``."""
-    live = _live(chat)
+    live = _window_ids(chat)
     earlier = set(before)
     gone: list[str] = []
     count = 0
@@ -170,16 +170,16 @@ def _keep(
                 gone.append(digest)
                 continue
             if digest in live:
-                stored[wanted] = _say(partial(chat.replace, live[digest]), wanted, message)
+                stored[wanted] = _write_message(partial(chat.replace, live[digest]), wanted, message)
         count += 1
-    live = shown = _live(chat) if stored else live
+    live = shown = _window_ids(chat) if stored else live
     kept = after[:count]
     while True:
         for digest in gone:
             if digest in live:
                 chat.remove(live[digest])
         # A result leaves with its call, and a call with its results: those to be kept are stored again.
-        live = _live(chat)
+        live = _window_ids(chat)
         lost = next((place for place, digest in enumerate(kept) if digest in shown and digest not in live), None)
         if lost is None:
             return kept
@@ -195,12 +195,12 @@ def _is_edit(old: BaseMessage | None, new: BaseMessage) -> bool:
     )
 
 
-def _live(chat: Conversation) -> dict[str, str]:
+def _window_ids(chat: Conversation) -> dict[str, str]:
     """Return the ids of the messages in a window, keyed by digest."""
     return {mark: message.id for message in chat.window() if (mark := (message.metadata or {}).get(_MARK)) is not None}
 
 
-def _say(verb: Callable[..., Message], digest: str, message: BaseMessage) -> Message:
+def _write_message(verb: Callable[..., Message], digest: str, message: BaseMessage) -> Message:
     """Append a message, or put it in the place of another."""
     fields: dict[str, Any] = {"metadata": {"id": message.id, _MARK: digest}, "name": message.name or None}
     if isinstance(message, AIMessage) and message.tool_calls:
@@ -227,7 +227,7 @@ def _say(verb: Callable[..., Message], digest: str, message: BaseMessage) -> Mes
     return verb(content=content, **fields)
 
 
-def without_gaps(messages: Sequence[BaseMessage | None]) -> list[BaseMessage]:
+def drop_erased(messages: Sequence[BaseMessage | None]) -> list[BaseMessage]:
     """Return messages without the erased ones, given as ``None``, in a form that a model accepts.
 
     The results of an erased tool call are left out too; an erased result is empty.

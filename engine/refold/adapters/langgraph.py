@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 from refold import EXISTS, Conversation, Memory, Message, NotFound, Snapshot, WrongVersion
-from refold.adapters.extras import packages_of
+from refold.adapters.extras import import_extra
 from refold.adapters.keys import part
 from refold.adapters.langchain_messages import SeenMessages, are_messages, show
 from refold.adapters.langgraph_items import (
@@ -24,32 +24,32 @@ from refold.adapters.langgraph_items import (
     THREAD,
     VALUE,
     WRITES,
-    Held,
+    CheckpointPage,
+    DigestLists,
     Key,
-    Lists,
     Move,
     Names,
-    Page,
     Record,
+    StoredCheckpoint,
     Values,
-    bounded,
     checkpoint_key,
     digest_of,
     is_plain,
-    listed,
-    loaded,
+    key_part,
+    load_messages,
     metadata_key,
     newest_key,
-    packed,
+    pack_digests,
+    pack_list,
     put_rows,
     split_metadata,
-    unpacked,
+    unpack_digests,
     value_key,
     writes_of,
 )
 from refold.memory import Table, TableItem
 
-with packages_of("langgraph"):
+with import_extra("langgraph"):
     from langchain_core.messages import BaseMessage
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import (
@@ -86,13 +86,13 @@ _VALUES_COUNT_MAX: Final = 4_096  # The most values to cache, each within the by
 _VALUES_BYTES_MAX: Final = 4_096
 
 
-class _Step(NamedTuple):
+class _CheckpointStep(NamedTuple):
     """The changes that a checkpoint makes to its thread."""
 
     config: RunnableConfig
     thread: str
-    base: Held | None
-    made: Held
+    base: StoredCheckpoint | None
+    made: StoredCheckpoint
     """The checkpoint itself."""
     values: dict[Key, Any]
     """The values to put, or ``None`` to delete."""
@@ -136,8 +136,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         self.prefix = prefix
         self._projected = _CHANNEL if project_messages is True else project_messages or None
         self._seen = SeenMessages()
-        self._lists = Lists()
-        self._held: dict[int, Held] = {}  # By seq.
+        self._lists = DigestLists()
+        self._held: dict[int, StoredCheckpoint] = {}  # By seq.
         self._described: dict[int, _Described] = {}  # By the seqs of checkpoints.
         self._known: dict[int, Values] = {}  # By the seqs of their items.
 
@@ -151,7 +151,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     # Depends on the current serializer: an encrypting one can be set after the saver was created.
 
     @property
-    def _splits(self) -> bool:
+    def _can_split(self) -> bool:
         return isinstance(self.serde, JsonPlusSerializer)
 
     # Reading.
@@ -165,7 +165,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 return found
         return None
 
-    def holds(self, config: RunnableConfig) -> bool:
+    def has_checkpoint(self, config: RunnableConfig) -> bool:
         """Return whether the checkpoint that `config` names exists."""
         thread, ns = _place(config)
         return self._find(self._table(thread), ns, get_checkpoint_id(config)) is not None
@@ -182,12 +182,12 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         configurable = _configurable(config)
         ns, only = configurable.get("checkpoint_ns"), configurable.get("checkpoint_id")
         end = get_checkpoint_id(before) if before else None
-        within = (CHECKPOINT,) if ns is None else (CHECKPOINT, bounded(ns))
+        within = (CHECKPOINT,) if ns is None else (CHECKPOINT, key_part(ns))
         found = [
             (key[2], thread, key)
             for thread in ([str(configurable["thread_id"])] if "thread_id" in configurable else self._threads())
             for key in self._table(thread).keys(within)
-            if not (only and key[2] != bounded(only)) and not (end and key[2] >= bounded(end))
+            if not (only and key[2] != key_part(only)) and not (end and key[2] >= key_part(end))
         ]
         found.sort(reverse=True)
         left = len(found) if limit is None else limit
@@ -196,7 +196,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         while begin < len(found) and left > 0:
             for thread, places in groupby(found[begin : begin + count], itemgetter(1)):
                 table, keys = self._table(thread), [key for *_, key in places]
-                items = table.get_many(self._fitting(table, keys, filter) if filter else keys)
+                items = table.get_many(self._matching_keys(table, keys, filter) if filter else keys)
                 for found_tuple in self._tuples(thread, table, [self._read(table, item) for item in items]):
                     yield found_tuple
                     left -= 1
@@ -243,7 +243,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         while True:
             step = self._step(config, checkpoint, metadata, new_versions)
             try:
-                return self._done(step, self._transact(partial(self._put, step)))
+                return self._finish_step(step, self._transact(partial(self._put, step)))
             except WrongVersion:  # Another writer changed the conversation since it was read.
                 continue
 
@@ -282,7 +282,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             if strategy == "delete":
                 self.delete_thread(thread)
             else:
-                self._drop(thread, self._needed)
+                self._drop(thread, self._needed_checkpoints)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Replace a thread with a copy of another's committed state, and its conversation likewise."""
@@ -339,7 +339,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         while True:
             step = await asyncio.to_thread(self._step, config, checkpoint, metadata, new_versions)
             try:
-                return self._done(step, await self._atransact(partial(self._put, step)))
+                return self._finish_step(step, await self._atransact(partial(self._put, step)))
             except WrongVersion:
                 continue
 
@@ -373,7 +373,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     # Names.
 
     def _name(self, thread: object) -> str:
-        return self.prefix + bounded(str(thread), _NAME_BYTES_MAX - len(self.prefix.encode()))
+        return self.prefix + key_part(str(thread), _NAME_BYTES_MAX - len(self.prefix.encode()))
 
     def _table(self, thread: str) -> Table:
         return self.memory.table(self._name(thread))
@@ -427,7 +427,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         more = table.get(metadata_key(record)) if record["more"] else None
         return cast("CheckpointMetadata", self._load(record["metadata"]) | (self._load(more) if more else {}))
 
-    def _fitting(self, table: Table, keys: Sequence[Key], wanted: Mapping[str, Any]) -> Sequence[Key]:
+    def _matching_keys(self, table: Table, keys: Sequence[Key], wanted: Mapping[str, Any]) -> Sequence[Key]:
         """Return the keys of the checkpoints whose metadata has the wanted values."""
         seqs = dict(zip(keys, table.seqs(keys), strict=True))
         described = {seq: self._described[seq] for seq in seqs.values() if seq in self._described}
@@ -446,7 +446,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         }
         return [key for key, seq in seqs.items() if seq in fitting]
 
-    def _tuples(self, thread: str, table: Table, held: Sequence[Held]) -> Iterator[CheckpointTuple]:
+    def _tuples(self, thread: str, table: Table, held: Sequence[StoredCheckpoint]) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, skipping those that were deleted while their values were read."""
         writes = writes_of(table, [cast("tuple[str, ...]", each.key) for each in held])
         page = self._page(table, held)
@@ -465,7 +465,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 self._writes(writes.get(each.key, ())),
             )
 
-    def _page(self, table: Table, held: Sequence[Held]) -> "Page":
+    def _page(self, table: Table, held: Sequence[StoredCheckpoint]) -> "CheckpointPage":
         """Read the values of several checkpoints as of one moment."""
         places = [each.key for each in held]
         keys = dict.fromkeys(
@@ -487,16 +487,16 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         if unread:
             items = table.get_many(unread)
             new = {item.key[1]: item.value for item in items if item.key[0] == MESSAGE}
-            for digest, message in zip(new, loaded(self._load, [*new.values()]), strict=True):
-                messages[digest] = self._seen.loaded(digest, message) or new[digest]
+            for digest, message in zip(new, load_messages(self._load, [*new.values()]), strict=True):
+                messages[digest] = self._seen.add(digest, message) or new[digest]
             for item in items:
                 if item.key[0] == VALUE:
-                    values[item.key] = self._keep(item)
+                    values[item.key] = self._cache_value(item)
             if len(items) < len(unread):  # An item was erased or deleted since the lookup.
                 there &= {key for key, seq in zip(places, table.seqs(places), strict=True) if seq}
-        return Page(self._load, there, values, messages)
+        return CheckpointPage(self._load, there, values, messages)
 
-    def _keep(self, item: TableItem) -> Values:
+    def _cache_value(self, item: TableItem) -> Values:
         """Return the value of an item, and cache it."""
         value: Values = item.value
         if len(item.packed) <= _VALUES_BYTES_MAX and item.seq > 0:
@@ -523,7 +523,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         for number, (channel, value) in enumerate(writes):
             place = WRITES_IDX_MAP.get(channel, number)
             slot = REGULAR if place >= 0 else str(place)
-            key = (WRITES, bounded(ns), bounded(_configurable(config)["checkpoint_id"]), bounded(task_id), slot)
+            key = (WRITES, key_part(ns), key_part(_configurable(config)["checkpoint_id"]), key_part(task_id), slot)
             rows.setdefault(key, []).append([task_id, task_path, place, channel, *self._dump(value)])
         return rows
 
@@ -534,30 +534,32 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         kind, data = self._dump(value)
         return blake2b(kind.encode() + b"\0" + data, digest_size=DIGEST_BYTES).hexdigest()
 
-    def _find(self, table: Table, ns: str, cid: str | None) -> Held | None:
+    def _find(self, table: Table, ns: str, cid: str | None) -> StoredCheckpoint | None:
         """Return a checkpoint by its id, or else the newest one; ``None`` if there is none."""
         if cid:
-            return self._at(table, checkpoint_key(ns, cid))
+            return self._checkpoint_at(table, checkpoint_key(ns, cid))
         while (key := newest_key(table, ns)) is not None:
-            found = self._at(table, key)
+            found = self._checkpoint_at(table, key)
             if found is not None:  # Otherwise it was deleted since the lookup.
                 return found
         return None
 
-    def _at(self, table: Table, key: Key) -> Held | None:
+    def _checkpoint_at(self, table: Table, key: Key) -> StoredCheckpoint | None:
         """Return the checkpoint of a key, or ``None`` if there is none."""
         known = self._held.get(table.seqs([key])[0])
         item = None if known is not None else table.item(key)
-        return known if item is None else self._remembered(self._read(table, item))
+        return known if item is None else self._cache_checkpoint(self._read(table, item))
 
-    def _read(self, table: Table, item: TableItem) -> Held:
+    def _read(self, table: Table, item: TableItem) -> StoredCheckpoint:
         """Return the checkpoint of an item."""
         record: Record = item.value
         lists: dict[str, Any] = record["lists"]
         digests = dict(zip(lists, self._lists.digests(table, [*lists.values()]), strict=True))
-        return Held(item.seq, item.key, record, self._load(record["checkpoint"])["channel_versions"], digests, ())
+        return StoredCheckpoint(
+            item.seq, item.key, record, self._load(record["checkpoint"])["channel_versions"], digests, ()
+        )
 
-    def _remembered(self, held: Held) -> Held:
+    def _cache_checkpoint(self, held: StoredCheckpoint) -> StoredCheckpoint:
         """Cache a checkpoint, unless it belongs to an open batch; return it."""
         if held.seq > 0:
             if len(self._held) >= _HELD_COUNT_MAX:
@@ -565,11 +567,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             self._held[held.seq] = held
         return held
 
-    def _done(self, step: _Step, stamp: Any) -> RunnableConfig:
+    def _finish_step(self, step: _CheckpointStep, stamp: Any) -> RunnableConfig:
         """Cache a checkpoint for the next one, replacing its predecessor."""
         if step.base is not None:
             self._held.pop(step.base.seq, None)
-        self._remembered(step.made._replace(seq=stamp.seq))
+        self._cache_checkpoint(step.made._replace(seq=stamp.seq))
         return step.config
 
     def _step(
@@ -578,7 +580,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-    ) -> _Step:
+    ) -> _CheckpointStep:
         """Return the changes that a checkpoint makes to the current state of its thread."""
         thread, ns = _place(config)
         table, parent = self._table(thread), _configurable(config).get("checkpoint_id")
@@ -601,11 +603,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 kept.add(channel)
             elif channel not in given:
                 others |= {value_key(ns, channel, version): channel} if channel in new_versions else {}
-            elif self._splits and is_plain(given[channel]):
+            elif self._can_split and is_plain(given[channel]):
                 plain[channel] = given[channel]
-            elif self._splits and are_messages(listed_messages := given[channel]):
+            elif self._can_split and are_messages(listed_messages := given[channel]):
                 own = digests[channel] = self._seen.digests((thread, ns, channel), listed_messages, self._digest)
-                lists[channel] = listed(own)
+                lists[channel] = pack_list(own)
                 messages |= zip(own, listed_messages, strict=True)
             else:
                 others[value_key(ns, channel, version)] = channel
@@ -615,7 +617,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 values |= {key: None} if seq else {}
             elif channel in new_versions or not seq:
                 values[key] = self._dump(given[channel])
-        described, more = split_metadata(get_checkpoint_metadata(config, metadata), splits=self._splits)
+        described, more = split_metadata(get_checkpoint_metadata(config, metadata), splits=self._can_split)
         record: Record = {
             "ns": ns,
             "parent": parent,
@@ -631,13 +633,13 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         move: Move | None = None
         chat = self._chat(thread)
         # Values that are not split are not shown; they replace what the conversation has shown so far.
-        if self._projected is not None and not ns and (self._splits or chat.version):
+        if self._projected is not None and not ns and (self._can_split or chat.version):
             move = self._move(chat, table, base, digests.get(self._projected, []))
         kept |= {channel for channel in others.values() if channel in given}
-        made = Held(0, checkpoint_key(ns, checkpoint["id"]), record, versions, digests, kept)
-        return _Step(_config(thread, ns, checkpoint["id"]), thread, base, made, values, messages, move)
+        made = StoredCheckpoint(0, checkpoint_key(ns, checkpoint["id"]), record, versions, digests, kept)
+        return _CheckpointStep(_config(thread, ns, checkpoint["id"]), thread, base, made, values, messages, move)
 
-    def _move(self, chat: Conversation, table: Table, base: Held | None, after: Names) -> Move:
+    def _move(self, chat: Conversation, table: Table, base: StoredCheckpoint | None, after: Names) -> Move:
         """Return how to bring a conversation to the messages of a new checkpoint."""
         version, newest = chat.version, newest_key(table, "")
         back: Snapshot | None = None
@@ -648,19 +650,19 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 back = chat.at(base.seq).snapshot()
         if base is None:
             return Move(version, None, None, [], after)
-        return Move(version, base.key, back, self._shown(base), after)
+        return Move(version, base.key, back, self._shown_digests(base), after)
 
-    def _is_copied(self, table: Table, base: Held) -> bool:
+    def _is_copied(self, table: Table, base: StoredCheckpoint) -> bool:
         """Return whether a checkpoint belongs to another thread or fork, so this conversation did not show it then."""
         with suppress(NotFound):  # Otherwise, a restore of the memory brought it here.
             return base.seq > 0 and self.memory.event(base.seq).stamp.stream != f"table/{table.name}"
         return True
 
-    def _shown(self, base: Held) -> Names:
+    def _shown_digests(self, base: StoredCheckpoint) -> Names:
         """Return the digests of the messages that a conversation shows at a checkpoint."""
         return base.digests.get(self._projected or "", [])
 
-    def _put(self, step: _Step) -> Any:
+    def _put(self, step: _CheckpointStep) -> Any:
         """Write a step within the open batch, and return the stamp of its checkpoint."""
         table, chat = self._table(step.thread), self._chat(step.thread)
         base, move = step.base, step.move
@@ -683,13 +685,13 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             for begin in range(0, full, LIST_COUNT):
                 piece = digests[begin : begin + LIST_COUNT]
                 if piece != before[begin : begin + LIST_COUNT]:
-                    table.put((LIST, digest_of(piece)), packed(piece))
+                    table.put((LIST, digest_of(piece)), pack_digests(piece))
             for digest in digests:
                 if digest not in there:
                     there.add(digest)
                     sources, dumped = [shown[digest]] if digest in shown else [], self._dump(step.messages[digest])
                     table.put((MESSAGE, digest), dumped, sources=sources)
-                    self._seen.loaded(digest, self._load(dumped))  # The next read of the checkpoint will need it.
+                    self._seen.add(digest, self._load(dumped))  # The next read of the checkpoint will need it.
         for key, value in step.values.items():
             if value is None:
                 table.delete(key)
@@ -730,19 +732,19 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             gone = {item.key for item in items} - {item.key for item in kept}
             if not gone:
                 return
-            before = self._newest_shown(table)
+            before = self._newest_digests(table)
             for key in gone:
                 table.delete(key)
                 table.delete_prefix((WRITES, *key[1:]))
             if self._projected is not None:
-                self._show(chat, table, Move(chat.version, None, None, before, self._newest_shown(table)), {})
+                self._show(chat, table, Move(chat.version, None, None, before, self._newest_digests(table)), {})
             self._sweep(table, kept)
 
         self._transact(drop)
 
-    def _newest_shown(self, table: Table) -> Names:
+    def _newest_digests(self, table: Table) -> Names:
         newest = self._find(table, "", None)
-        return [] if newest is None else self._shown(newest)
+        return [] if newest is None else self._shown_digests(newest)
 
     def _sweep(self, table: Table, kept: Iterable[TableItem]) -> None:
         """Delete values, lists and messages that no kept checkpoint refers to."""
@@ -754,14 +756,14 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             used |= {value_key(record["ns"], channel, version) for channel, version in versions.items()}
             used |= {metadata_key(record)} if record["more"] else set()
             held += record["lists"].values()
-        used |= {(LIST, digest) for each in held for digest in unpacked(each["lists"])}
+        used |= {(LIST, digest) for each in held for digest in unpack_digests(each["lists"])}
         used |= {(MESSAGE, digest) for digests in self._lists.digests(table, held) for digest in digests}
         for kind in (VALUE, LIST, MESSAGE):
             for key in table.keys((kind,)):
                 if key not in used:
                     table.delete(key)
 
-    def _needed(self, table: Table, items: Values) -> Values:
+    def _needed_checkpoints(self, table: Table, items: Values) -> Values:
         """Return the newest checkpoint of each namespace, with the ancestors that its delta channels are built from."""
         by_key = {item.key: item for item in items}
         kept: dict[Key, Any] = {}
@@ -780,7 +782,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                     and (channel not in versions or not table.keys(value_key(record["ns"], channel, versions[channel])))
                 }
                 parent = record["parent"]
-                item = by_key.get((*newest.key[:2], bounded(parent))) if missing and parent else None
+                item = by_key.get((*newest.key[:2], key_part(parent))) if missing and parent else None
         return [*kept.values()]
 
 

@@ -6,12 +6,12 @@ from math import isfinite
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from refold import ANY, NO_STREAM, Snapshot
-from refold.adapters.extras import packages_of
+from refold.adapters.extras import import_extra
 from refold.adapters.keys import part
-from refold.adapters.langchain_messages import Fields, without_gaps
+from refold.adapters.langchain_messages import Fields, drop_erased
 from refold.memory import Table, TableItem
 
-with packages_of("langgraph"):
+with import_extra("langgraph"):
     from langchain_core.messages import BaseMessage
 
 Key: TypeAlias = str | tuple[str, ...]
@@ -49,7 +49,7 @@ _INTEGER_MAX: Final = 2**53
 _CUT: Final = "\x01-"  # Cannot occur in a part that is a whole text.
 
 
-def bounded(text: str, bytes_max: int = _PART_BYTES_MAX) -> str:
+def key_part(text: str, bytes_max: int = _PART_BYTES_MAX) -> str:
     """Return a text as a part of a key; a text that is too long is cut and given a digest."""
     whole = part(text)
     if len(whole) <= bytes_max and whole.isascii():
@@ -65,12 +65,12 @@ def bounded(text: str, bytes_max: int = _PART_BYTES_MAX) -> str:
 
 def checkpoint_key(ns: str, checkpoint_id: str) -> tuple[str, str, str]:
     """Return the key of a checkpoint."""
-    return CHECKPOINT, bounded(ns), bounded(checkpoint_id)
+    return CHECKPOINT, key_part(ns), key_part(checkpoint_id)
 
 
 def value_key(ns: str, channel: str, version: object) -> Key:
     """Return the key of a channel's value."""
-    return VALUE, bounded(ns), bounded(channel), bounded(str(version))
+    return VALUE, key_part(ns), key_part(channel), key_part(str(version))
 
 
 def metadata_key(record: Record) -> Key:
@@ -84,12 +84,12 @@ def split_metadata(metadata: Mapping[str, Any], *, splits: bool) -> tuple[dict[s
     return own, {name: value for name, value in metadata.items() if name not in own}
 
 
-def packed(digests: Sequence[str]) -> bytes:
+def pack_digests(digests: Sequence[str]) -> bytes:
     """Return digests as bytes."""
     return bytes.fromhex("".join(digests))
 
 
-def unpacked(held: bytes) -> Names:
+def unpack_digests(held: bytes) -> Names:
     """Return the digests in packed bytes."""
     text, step = held.hex(), 2 * DIGEST_BYTES
     return [text[begin : begin + step] for begin in range(0, len(text), step)]
@@ -97,17 +97,17 @@ def unpacked(held: bytes) -> Names:
 
 def digest_of(digests: Sequence[str]) -> str:
     """Return the digest of a list of digests."""
-    return blake2b(packed(digests), digest_size=DIGEST_BYTES).hexdigest()
+    return blake2b(pack_digests(digests), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def listed(digests: Sequence[str]) -> dict[str, bytes]:
+def pack_list(digests: Sequence[str]) -> dict[str, bytes]:
     """Return the stored form of a list of messages: the full lists that it starts with, and the remaining digests."""
     full = len(digests) // LIST_COUNT * LIST_COUNT
     lists = [digest_of(digests[begin : begin + LIST_COUNT]) for begin in range(0, full, LIST_COUNT)]
-    return {"lists": packed(lists), "rest": packed(digests[full:])}
+    return {"lists": pack_digests(lists), "rest": pack_digests(digests[full:])}
 
 
-class Lists:
+class DigestLists:
     """The lists of digests in a memory's threads, with a cache of those read recently."""
 
     def __init__(self) -> None:
@@ -115,20 +115,20 @@ class Lists:
 
     def digests(self, table: Table, held: Sequence[Mapping[str, bytes]]) -> list[Names]:
         """Return the digests of the messages in each of several lists."""
-        heads = [unpacked(each["lists"]) for each in held]
+        heads = [unpack_digests(each["lists"]) for each in held]
         known = self._known
         new = {(LIST, name) for head in heads for name in head if name not in known}
         if new:
-            read = {item.key[1]: unpacked(item.value) for item in table.get_many(new)}
+            read = {item.key[1]: unpack_digests(item.value) for item in table.get_many(new)}
             self._known = read if len(known) + len(read) > _LISTS_COUNT_MAX else known | read
             known = known | read
         return [
-            [digest for name in head for digest in known.get(name, ())] + unpacked(each["rest"])
+            [digest for name in head for digest in known.get(name, ())] + unpack_digests(each["rest"])
             for head, each in zip(heads, held, strict=True)
         ]
 
 
-class Held(NamedTuple):
+class StoredCheckpoint(NamedTuple):
     """A checkpoint as stored in its table."""
 
     seq: int
@@ -155,7 +155,7 @@ class Move(NamedTuple):
     """The digests of the messages that it shows then, and of those to show."""
 
 
-class Page:
+class CheckpointPage:
     """The contents of several checkpoints, read at once."""
 
     def __init__(
@@ -169,7 +169,7 @@ class Page:
         """The keys of the checkpoints that still exist."""
         self._load, self._values, self._messages = load, values, messages
 
-    def values(self, held: Held, channels: Iterable[str]) -> dict[str, Any]:
+    def values(self, held: StoredCheckpoint, channels: Iterable[str]) -> dict[str, Any]:
         """Return the values that the given channels have at a checkpoint, as new objects at each call."""
         values: dict[str, Any] = {}
         plain = held.record["plain"]
@@ -177,27 +177,27 @@ class Page:
             if channel in plain:
                 values[channel] = plain[channel]
             elif channel in held.digests:
-                values[channel] = without_gaps(made(held.digests[channel], self._messages, self._load))
+                values[channel] = drop_erased(make_messages(held.digests[channel], self._messages, self._load))
             elif channel in held.versions:
                 value = self._values.get(value_key(held.record["ns"], channel, held.versions[channel]))
                 if value is not None:
                     values[channel] = self._load(value)
         return values
 
-    def metadata(self, held: Held) -> dict[str, Any]:
+    def metadata(self, held: StoredCheckpoint) -> dict[str, Any]:
         """Return the rest of a checkpoint's metadata, as new objects at each call; empty if erased."""
         more = self._values.get(metadata_key(held.record)) if held.record["more"] else None
         return {} if more is None else self._load(more)
 
 
-def made(digests: Names, found: Mapping[str, Fields | Values], load: Load) -> Messages:
+def make_messages(digests: Names, found: Mapping[str, Fields | Values], load: Load) -> Messages:
     """Return the messages with the given digests, with ``None`` for an erased one."""
     held = [found.get(digest) for digest in digests]
-    dumped = iter(loaded(load, [each for each in held if isinstance(each, list)]))
+    dumped = iter(load_messages(load, [each for each in held if isinstance(each, list)]))
     return [each.message() if isinstance(each, Fields) else None if each is None else next(dumped) for each in held]
 
 
-def loaded(load: Load, dumped: Sequence[Values]) -> list[BaseMessage]:
+def load_messages(load: Load, dumped: Sequence[Values]) -> list[BaseMessage]:
     """Load dumped messages."""
     if len(dumped) > 1 and all(kind == "msgpack" for kind, _ in dumped):
         # With a header in front, messages packed one by one form a list, which is unpacked in a quarter of the time.
@@ -216,7 +216,7 @@ def is_plain(value: object) -> bool:
 
 def newest_key(table: Table, ns: str) -> Key | None:
     """Return the key of the newest checkpoint, or ``None`` if there is none."""
-    return next(iter(table.keys((CHECKPOINT, bounded(ns)), reverse=True, limit=1)), None)
+    return next(iter(table.keys((CHECKPOINT, key_part(ns)), reverse=True, limit=1)), None)
 
 
 def writes_of(table: Table, keys: Sequence[tuple[str, ...]]) -> dict[Key, list[TableItem]]:

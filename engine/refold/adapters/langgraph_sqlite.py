@@ -13,11 +13,11 @@ from typing import Any, Final
 from msgspec import Struct
 
 from refold import InvalidInput, Memory
-from refold.adapters.extras import packages_of
+from refold.adapters.extras import import_extra
 from refold.adapters.langgraph import RefoldSaver
 from refold.adapters.langgraph_store import RefoldStore
 
-with packages_of("langgraph"):
+with import_extra("langgraph"):
     import ormsgpack
     from langgraph.checkpoint.base import Checkpoint
     from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
@@ -41,7 +41,7 @@ _ITEMS: Final = "SELECT prefix, key, value, created_at, {ttl} FROM store ORDER B
 Progress = Callable[[int, int], None] | None
 
 
-class Migrated(Struct, frozen=True):
+class MigrationResult(Struct, frozen=True):
     """The result of a migration: the counts of each kind, and how many checkpoints and items were already known."""
 
     file: str
@@ -61,7 +61,7 @@ def migrate(
     prefix: str = "langgraph/",
     store_prefix: str = "langgraph-store",
     progress: Progress = None,
-) -> Migrated:
+) -> MigrationResult:
     """Copy the data of ``SqliteSaver`` and ``SqliteStore`` from a file into a memory, and return the counts.
 
     The threads then belong to ``RefoldSaver(memory, prefix=prefix)``, with their messages as conversations, and the
@@ -98,7 +98,7 @@ def migrate(
             known += not is_new
             if progress is not None:
                 progress(done, sum(counted))
-    return Migrated(str(path), len(threads), counted[0], counted[1], known, repeated=known == sum(counted) > 0)
+    return MigrationResult(str(path), len(threads), counted[0], counted[1], known, repeated=known == sum(counted) > 0)
 
 
 def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator[tuple[str, bool]]:
@@ -114,7 +114,7 @@ def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator
             checkpoint: Checkpoint = serde.loads_typed((kind, packed))
             before = versions.get(parent or "", {})
             versions[checkpoint_id] = dict(checkpoint["channel_versions"])
-            is_new = not saver.holds(config)
+            is_new = not saver.has_checkpoint(config)
             if is_new:
                 fresh: Any = {
                     channel: version
@@ -163,7 +163,7 @@ def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[tuple
         namespace = tuple(prefix.split("."))
         is_new = store.get(namespace, key, refresh_ttl=False) is None
         if is_new:
-            store.take(namespace, key, json.loads(value), created_ns=_moment_ns(created), ttl=ttl)
+            store.import_item(namespace, key, json.loads(value), created_ns=_moment_ns(created), ttl=ttl)
         yield None, is_new
 
 

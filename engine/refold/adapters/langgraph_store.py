@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple, cast
 from msgspec import msgpack, to_builtins
 
 from refold import ANY, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
-from refold.adapters.extras import packages_of
+from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
 from refold.threads import Bell
 
-with packages_of("langgraph"):
+with import_extra("langgraph"):
     from langgraph.store.base import (
         BaseStore,
         GetOp,
@@ -56,7 +56,7 @@ _SLACK_PART: Final = 64  # A read extends an item's life once 1/64 of its time h
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class _Place(NamedTuple):
+class _ItemKey(NamedTuple):
     """The location of an item: its namespace and its key."""
 
     namespace: Namespace
@@ -66,7 +66,7 @@ class _Place(NamedTuple):
 class _Write(NamedTuple):
     """An item to put or delete, with its texts and their vectors."""
 
-    place: _Place
+    place: _ItemKey
     op: PutOp
     texts: list[str]
     vectors: list[Vector]
@@ -145,7 +145,7 @@ class RefoldStore(BaseStore):
         if self.embeddings is not None:
             vectors = {query: self.embeddings.embed_query(query) for query in queries}
             _embed(writes, self.embeddings.embed_documents(texts) if texts else [])
-        return self._done(operations, writes, vectors)
+        return self._execute(operations, writes, vectors)
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Execute operations at once, like ``batch``; reads and writes run on a thread."""
@@ -157,11 +157,11 @@ class RefoldStore(BaseStore):
             made = await asyncio.gather(*map(self.embeddings.aembed_query, queries))
             vectors = dict(zip(queries, made, strict=True))
             _embed(writes, await self.embeddings.aembed_documents(texts) if texts else [])
-        return await asyncio.to_thread(self._done, operations, writes, vectors)
+        return await asyncio.to_thread(self._execute, operations, writes, vectors)
 
     def _writes(self, ops: Sequence[Op]) -> list[_Write]:
         """Return the writes; of several operations on one key, only the last counts."""
-        last = {_Place(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
+        last = {_ItemKey(tuple(op.namespace), op.key): op for op in ops if isinstance(op, PutOp)}
         return [_Write(place, op, self._texts(op), []) for place, op in last.items()]
 
     def _texts(self, op: PutOp) -> list[str]:
@@ -170,7 +170,7 @@ class RefoldStore(BaseStore):
         fields = self._fields if op.index is None else _paths(op.index)
         return [found for field in fields for found in get_text_at_path(op.value, field)]
 
-    def _done(self, ops: Sequence[Op], writes: Sequence[_Write], vectors: dict[str, Vector]) -> list[Result]:
+    def _execute(self, ops: Sequence[Op], writes: Sequence[_Write], vectors: dict[str, Vector]) -> list[Result]:
         results = [self._answer(op, vectors) for op in ops]
         if writes:
             with self.memory.acting(_ACTOR):
@@ -186,7 +186,7 @@ class RefoldStore(BaseStore):
         if write.op.value is None or write.vectors or seq < 0 or any(self._entries.seqs([key])):
             return False
         try:
-            self._take(write.place, write.op.value, _created(before), write.op.ttl, expected=seq or NO_STREAM)
+            self._put_row(write.place, write.op.value, _created_ns(before), write.op.ttl, expected=seq or NO_STREAM)
         except WrongVersion:
             return False
         return True
@@ -216,7 +216,7 @@ class RefoldStore(BaseStore):
             self._table.delete(key)
             self._entries.delete(key)
             return
-        stamp = self._take(place, op.value, _created(before), op.ttl)
+        stamp = self._put_row(place, op.value, _created_ns(before), op.ttl)
         entries: list[str] = []
         for number, (words, vector) in enumerate(zip(write.texts, write.vectors, strict=True)):
             if any(vector):
@@ -229,19 +229,19 @@ class RefoldStore(BaseStore):
         else:
             self._entries.delete(key)
 
-    def _take(
-        self, place: _Place, value: Mapping[str, Any], created_ns: int, ttl: float | None, *, expected: Any = ANY
+    def _put_row(
+        self, place: _ItemKey, value: Mapping[str, Any], created_ns: int, ttl: float | None, *, expected: Any = ANY
     ) -> Any:
         """Put the row of an item, and return its stamp."""
         row = {"value": _plain(value), "created": created_ns, "ttl": ttl}
-        return self._table.put(_key(place), row, expires=_end(ttl), expected=expected)
+        return self._table.put(_key(place), row, expires=_expiry(ttl), expected=expected)
 
-    def take(
+    def import_item(
         self, namespace: Namespace, key: str, value: dict[str, Any], *, created_ns: int, ttl: float | None = None
     ) -> None:
         """Put an item that has existed in another store since ``created_ns``, without embedding it."""
         with self.memory.acting(_ACTOR):
-            self._take(_Place(namespace, key), value, created_ns, ttl)
+            self._put_row(_ItemKey(namespace, key), value, created_ns, ttl)
 
     # Reading.
 
@@ -251,7 +251,7 @@ class RefoldStore(BaseStore):
         return name if len(name.encode()) <= _NAME_BYTES_MAX else f"{self.prefix}/{sha256(name.encode()).hexdigest()}"
 
     def _get(self, op: GetOp) -> Item | None:
-        place = _Place(tuple(op.namespace), op.key)
+        place = _ItemKey(tuple(op.namespace), op.key)
         key = _key(place)
         item = self._item(key, self._table.seqs([key])[0])
         if item is None:
@@ -293,21 +293,21 @@ class RefoldStore(BaseStore):
         keys = [key for key in keys if isinstance(key, tuple) and len(key) > len(prefix)]
         scores = {} if vector is None else self._scores(keys, op.query or "", vector)
         keys.sort(key=lambda key: -scores.get(key, -inf))
-        page = [*islice(self._fitting(keys, op.filter or {}), op.offset, op.offset + op.limit)]
+        page = [*islice(self._filter_items(keys, op.filter or {}), op.offset, op.offset + op.limit)]
         if op.refresh_ttl:
             self._refresh(page)
         return [SearchItem(**_fields(_place(item), item), score=scores.get(item.key)) for item in page]
 
-    def _fitting(self, keys: "Sequence[Key]", wanted: Mapping[str, Any]) -> "Iterator[TableItem]":
+    def _filter_items(self, keys: "Sequence[Key]", wanted: Mapping[str, Any]) -> "Iterator[TableItem]":
         """Yield the items of keys that have the wanted fields, in order."""
         begin, count = 0, _PAGE_COUNTS[0]
         while begin < len(keys):
-            for item, value in self._valued(keys[begin : begin + count]):
+            for item, value in self._read_items(keys[begin : begin + count]):
                 if all(_matches(_field(value, name), field) for name, field in wanted.items()):
                     yield item
             begin, count = begin + count, min(2 * count, _PAGE_COUNTS[1])
 
-    def _valued(self, keys: "Sequence[Key]") -> "Iterable[tuple[TableItem, dict[str, Any]]]":
+    def _read_items(self, keys: "Sequence[Key]") -> "Iterable[tuple[TableItem, dict[str, Any]]]":
         """Return items with their values, which must not be changed; small items are cached by seq."""
         found = dict(zip(keys, map(self._known.get, self._table.seqs(keys)), strict=True))
         for item in self._table.get_many([key for key, known in found.items() if known is None]):
@@ -334,7 +334,7 @@ class RefoldStore(BaseStore):
                 continue
             hits = project.search(query, vector=list(vector), ranking=_COSINE, top_k=count, min_importance=0.0)
             for hit in hits:
-                key = held.get(_Place(namespace, (hit.entry.metadata or {})["key"]))
+                key = held.get(_ItemKey(namespace, (hit.entry.metadata or {})["key"]))
                 if key is not None:
                     scores[key] = max(hit.score, scores.get(key, hit.score))
         return scores
@@ -343,7 +343,9 @@ class RefoldStore(BaseStore):
         _check_page(op)
         known = {_split(key).namespace for key in self._table.keys()}  # noqa: SIM118 - not a mapping
         fitting = {
-            namespace for namespace in known if all(_fits(each, namespace) for each in op.match_conditions or ())
+            namespace
+            for namespace in known
+            if all(_matches_condition(each, namespace) for each in op.match_conditions or ())
         }
         if op.max_depth is not None:
             fitting = {namespace[: op.max_depth] for namespace in fitting}
@@ -357,7 +359,7 @@ class RefoldStore(BaseStore):
             for namespace in {_split(key).namespace for key in self._table.keys()} if self.embeddings else ():  # noqa: SIM118
                 project = self.memory.project(self._project(namespace))
                 for entry in project.list():
-                    key = _key(_Place(namespace, (entry.metadata or {})["key"]))
+                    key = _key(_ItemKey(namespace, (entry.metadata or {})["key"]))
                     if self._table.item(key) is None:
                         project.delete(entry)
                         self._entries.delete(key)
@@ -420,31 +422,31 @@ def _check_page(op: SearchOp | ListNamespacesOp) -> None:
             raise InvalidInput(f"{name} is {count}; it has to be at least 0")
 
 
-def _end(ttl: float | None) -> timedelta | None:
+def _expiry(ttl: float | None) -> timedelta | None:
     try:
         return None if ttl is None else timedelta(minutes=ttl)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"ttl is {ttl} minutes; give a smaller, finite number, or None to keep an item") from error
 
 
-def _created(before: TableItem | None) -> int:
+def _created_ns(before: TableItem | None) -> int:
     return 0 if before is None else before.value["created"] or before.time_ns
 
 
-def _key(place: _Place) -> tuple[str, ...]:
+def _key(place: _ItemKey) -> tuple[str, ...]:
     return tuple(map(part, (*place.namespace, place.key)))
 
 
-def _split(key: "str | tuple[str, ...]") -> _Place:
+def _split(key: "str | tuple[str, ...]") -> _ItemKey:
     *namespace, last = map(text, key if isinstance(key, tuple) else (key,))
-    return _Place(tuple(namespace), last)
+    return _ItemKey(tuple(namespace), last)
 
 
-def _place(item: TableItem) -> _Place:
+def _place(item: TableItem) -> _ItemKey:
     return _split(item.key)
 
 
-def _fields(place: _Place, item: TableItem) -> dict[str, Any]:
+def _fields(place: _ItemKey, item: TableItem) -> dict[str, Any]:
     row, updated = item.value, _moment(item.time_ns)
     created = _moment(row["created"]) if row["created"] else updated
     return {
@@ -460,7 +462,7 @@ def _moment(time_ns: int) -> datetime:
     return _EPOCH + timedelta(microseconds=time_ns // 1_000)
 
 
-def _fits(condition: MatchCondition, namespace: Namespace) -> bool:
+def _matches_condition(condition: MatchCondition, namespace: Namespace) -> bool:
     path = tuple(condition.path)
     if len(namespace) < len(path):
         return False
@@ -468,7 +470,7 @@ def _fits(condition: MatchCondition, namespace: Namespace) -> bool:
     return all(wanted in ("*", label) for wanted, label in zip(path, own, strict=True))
 
 
-def _ordered(held: Any, wanted: Any) -> int:
+def _compare(held: Any, wanted: Any) -> int:
     """Compare two values as numbers if both are numeric, else as strings; below 0 means less."""
     try:
         pair: tuple[Any, Any] = float(held), float(wanted)
@@ -480,10 +482,10 @@ def _ordered(held: Any, wanted: Any) -> int:
 _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "$eq": lambda held, value: held == value,
     "$ne": lambda held, value: held != value,
-    "$gt": lambda held, value: _ordered(held, value) > 0,
-    "$gte": lambda held, value: _ordered(held, value) >= 0,
-    "$lt": lambda held, value: _ordered(held, value) < 0,
-    "$lte": lambda held, value: _ordered(held, value) <= 0,
+    "$gt": lambda held, value: _compare(held, value) > 0,
+    "$gte": lambda held, value: _compare(held, value) >= 0,
+    "$lt": lambda held, value: _compare(held, value) < 0,
+    "$lte": lambda held, value: _compare(held, value) <= 0,
 }
 
 

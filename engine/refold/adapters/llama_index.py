@@ -10,11 +10,11 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeVar
 
 from refold import Conversation, Memory
-from refold.adapters.extras import packages_of
+from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
 from refold.memory import TableItem
 
-with packages_of("llama-index"):
+with import_extra("llama-index"):
     from llama_index.core.base.llms.types import ChatMessage
     from llama_index.core.bridge.pydantic import PrivateAttr
     from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
@@ -39,7 +39,7 @@ _ROLES: Final = frozenset(("system", "developer", "user", "assistant", "function
 _ANSWERS: Final = frozenset(("function", "tool"))
 
 
-class _Held(NamedTuple):
+class _StoredMessage(NamedTuple):
     """A stored message in LlamaIndex's JSON, and what remains of it once its texts are erased."""
 
     number: str
@@ -89,9 +89,9 @@ class RefoldChatStore(AsyncDBChatStore):
         offset: int | None = None,
     ) -> list[ChatMessage]:
         """Return the messages of a key with the status, or any status, oldest first, skipping the first ``offset``."""
-        table, found = self._memory.aio.table(self.name), dict[str, _Held]()
-        for each in _chosen(status):
-            found |= {held.number: held for held in _held(await table.scan((each.value, part(key))))}
+        table, found = self._memory.aio.table(self.name), dict[str, _StoredMessage]()
+        for each in _statuses(status):
+            found |= {held.number: held for held in _parse_messages(await table.scan((each.value, part(key))))}
         begin = offset or 0
         numbers = sorted(found)[begin : None if limit is None else begin + limit]
         return [found[number].chat_message() for number in numbers]
@@ -99,7 +99,7 @@ class RefoldChatStore(AsyncDBChatStore):
     async def count_messages(self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE) -> int:
         """Return the number of messages of a key with the status, or with any status."""
         table = self._memory.aio.table(self.name)
-        return len({item[2] for each in _chosen(status) for item in await table.keys((each.value, part(key)))})
+        return len({item[2] for each in _statuses(status) for item in await table.keys((each.value, part(key)))})
 
     async def get_keys(self) -> list[str]:
         """Return the keys that have messages, sorted."""
@@ -124,7 +124,7 @@ class RefoldChatStore(AsyncDBChatStore):
 
         def change() -> None:
             for each in _STATUSES:
-                self._take(key, each, self._scan(key, each))
+                self._remove(key, each, self._scan(key, each))
             self._add(key, messages, status)
 
         await self._write(change)
@@ -137,7 +137,7 @@ class RefoldChatStore(AsyncDBChatStore):
             if not 0 <= idx < len(placed):
                 return None
             _, status, held = placed[idx]
-            self._take(key, status, [held])
+            self._remove(key, status, [held])
             return held.chat_message()
 
         return await self._write(change)
@@ -146,8 +146,8 @@ class RefoldChatStore(AsyncDBChatStore):
         """Delete the messages of a key with the status, or with any status."""
 
         def change() -> None:
-            for each in _chosen(status):
-                self._take(key, each, self._scan(key, each))
+            for each in _statuses(status):
+                self._remove(key, each, self._scan(key, each))
 
         await self._write(change)
 
@@ -156,7 +156,7 @@ class RefoldChatStore(AsyncDBChatStore):
 
         def change() -> list[ChatMessage]:
             oldest = self._scan(key, MessageStatus.ACTIVE)[: max(n, 0)]
-            self._take(key, MessageStatus.ACTIVE, oldest)
+            self._remove(key, MessageStatus.ACTIVE, oldest)
             return [held.chat_message() for held in oldest]
 
         return await self._write(change)
@@ -166,7 +166,7 @@ class RefoldChatStore(AsyncDBChatStore):
 
         def change() -> list[ChatMessage]:
             oldest = self._scan(key, MessageStatus.ACTIVE)[: max(n, 0)]
-            self._take(key, MessageStatus.ACTIVE, oldest)
+            self._remove(key, MessageStatus.ACTIVE, oldest)
             for held in oldest:
                 self._put(key, MessageStatus.ARCHIVED, held)
             return [held.chat_message() for held in oldest]
@@ -184,16 +184,16 @@ class RefoldChatStore(AsyncDBChatStore):
 
     # Within a batch.
 
-    def _scan(self, key: str, status: MessageStatus) -> list[_Held]:
-        return _held(self._memory.table(self.name).scan((status.value, part(key))))
+    def _scan(self, key: str, status: MessageStatus) -> list[_StoredMessage]:
+        return _parse_messages(self._memory.table(self.name).scan((status.value, part(key))))
 
-    def _put(self, key: str, status: MessageStatus, held: _Held) -> None:
+    def _put(self, key: str, status: MessageStatus, held: _StoredMessage) -> None:
         table, place = self._memory.table(self.name), (status.value, part(key), held.number)
         for name, value in ((_FRAME, held.frame), (_MESSAGE, held.message)):
             if value is not None:
                 table.put((*place, name), value)
 
-    def _take(self, key: str, status: MessageStatus, messages: Sequence[_Held]) -> None:
+    def _remove(self, key: str, status: MessageStatus, messages: Sequence[_StoredMessage]) -> None:
         """Remove messages from those with the status, and from the window."""
         table, numbers = self._memory.table(self.name), {held.number for held in messages}
         for number in numbers:
@@ -211,7 +211,7 @@ class RefoldChatStore(AsyncDBChatStore):
         known = {call["id"] for message in chat.window() for call in message.tool_calls or ()}
         for number, message in enumerate(messages, highest + 1):
             dumped: dict[str, Any] = message.model_dump(mode="json")
-            held = _Held(f"{number:012}", _frame(dumped), dumped)
+            held = _StoredMessage(f"{number:012}", _frame(dumped), dumped)
             self._put(key, status, held)
             fields = _fields(dumped, known if status is MessageStatus.ACTIVE else None)
             shown = chat.append(**fields, metadata={_NUMBER: held.number})
@@ -224,14 +224,14 @@ class RefoldChatStore(AsyncDBChatStore):
         return self._memory.conversation(f"{self.name}/{key}", window_tokens=_UNBOUNDED_TOKENS)
 
 
-def _chosen(status: MessageStatus | None) -> Sequence[MessageStatus]:
+def _statuses(status: MessageStatus | None) -> Sequence[MessageStatus]:
     return _STATUSES if status is None else (status,)
 
 
-def _held(items: Iterable[TableItem]) -> list[_Held]:
+def _parse_messages(items: Iterable[TableItem]) -> list[_StoredMessage]:
     """Return the messages of the items of one status, in order."""
     return [
-        _Held(number, **{item.key[-1]: item.value for item in parts})
+        _StoredMessage(number, **{item.key[-1]: item.value for item in parts})
         for number, parts in groupby(items, key=lambda item: item.key[2])
     ]
 

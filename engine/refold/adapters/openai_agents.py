@@ -62,14 +62,14 @@ class RefoldSession:
             settings = self.session_settings
             is_plain = isinstance(settings, dict)
             limit = cast("Item", settings).get("limit") if is_plain else getattr(settings, "limit", None)
-        items = [*map(_item_of, _shown(self._chat.window()))]
+        items = [*map(_item_of, _visible_messages(self._chat.window()))]
         return items if limit is None else items[max(len(items) - max(limit, 0), 0) :]
 
     async def add_items(self, items: list[Any]) -> None:
         """Add items after the existing ones, all or none."""
         given = [dict(item) for item in items]
         with self.memory.acting(_ACTOR):
-            if len(given) == 1 and not _is_of_a_call(given[0]):
+            if len(given) == 1 and not _is_call_item(given[0]):
                 await self._append(given)
             elif given:
                 await self.memory.aio.transact(partial(self._append, given))
@@ -91,13 +91,13 @@ class RefoldSession:
 
     async def _pop(self) -> Item | None:
         messages = self._chat.window()
-        shown = _shown(messages)
+        shown = _visible_messages(messages)
         if not shown:
             return None
         # A result is removed together with its call, so everything since the first call affected is appended again,
         # without the newest item.
         begin = len(shown) - 1
-        while begin and not _answered_by(shown[begin:]) <= _calls_of(shown[begin:]):
+        while begin and not _answered_ids(shown[begin:]) <= _calls_of(shown[begin:]):
             begin -= 1
         for message in reversed(messages[messages.index(shown[begin]) :]):
             await self._async_chat.remove(message)
@@ -105,14 +105,14 @@ class RefoldSession:
         return _item_of(shown[-1])
 
     async def _append(self, items: Sequence[Item]) -> None:
-        known = _calls_of(self._chat.window()) if any(map(_is_of_a_call, items)) else set[str]()
+        known = _calls_of(self._chat.window()) if any(map(_is_call_item, items)) else set[str]()
         for item in items:
             fields = _fields_of(item, known)
             known |= {call["id"] for call in fields.get("tool_calls", ())}
             await self._async_chat.append(**fields)
 
 
-def _is_of_a_call(item: Item) -> bool:
+def _is_call_item(item: Item) -> bool:
     return item.get("type") in _CALL_TYPES
 
 
@@ -120,7 +120,7 @@ def _calls_of(messages: Sequence[Message]) -> set[str]:
     return {call["id"] for message in messages for call in message.tool_calls or ()}
 
 
-def _answered_by(messages: Sequence[Message]) -> set[str]:
+def _answered_ids(messages: Sequence[Message]) -> set[str]:
     return {message.tool_call_id for message in messages if message.tool_call_id is not None}
 
 
@@ -151,7 +151,7 @@ def _fields_of(item: Item, known: set[str]) -> dict[str, Any]:
     return fields | {"metadata": {_REST: rest}} if rest else fields
 
 
-def _shown(messages: Sequence[Message]) -> list[Message]:
+def _visible_messages(messages: Sequence[Message]) -> list[Message]:
     """Return the messages to show as items, in a form that a model accepts even if some were erased."""
     known = _calls_of(messages)
     there = (message.tool_call_id in known if message.tool_call_id else not message.erased for message in messages)

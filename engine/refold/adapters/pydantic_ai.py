@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any, Final, cast
 
 from refold import Conversation, Memory
-from refold.adapters.extras import packages_of
+from refold.adapters.extras import import_extra
 from refold.adapters.keys import part
 from refold.memory import TableItem
 
-with packages_of("pydantic-ai"):
+with import_extra("pydantic-ai"):
     from pydantic import TypeAdapter
     from pydantic_ai.conversation_store import (
         ConversationConflict,

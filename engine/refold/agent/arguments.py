@@ -27,11 +27,13 @@ def decode_arguments(arguments: object, schema: bytes = b"{}") -> dict[str, Any]
             if text.strip():
                 arguments = cast("object", msgspec.json.decode(text))
         except checks.UNDECODABLE as error:
-            checks.invalid(f"arguments are no JSON: {_flaw(text, error)}; send {_wanted(schema)}")
+            checks.invalid(f"arguments are no JSON: {_flaw(text, error)}; send {_describe_fields(schema)}")
     if arguments is None:
         return {}
     if not isinstance(arguments, dict):
-        checks.invalid(f"arguments must be a JSON object, not {type(arguments).__name__}; send {_wanted(schema)}")
+        checks.invalid(
+            f"arguments must be a JSON object, not {type(arguments).__name__}; send {_describe_fields(schema)}"
+        )
     fields = cast("dict[str, Any]", arguments)
     try:
         size = len(msgspec.json.encode(fields))
@@ -56,7 +58,7 @@ def _flaw(text: str | bytes, error: Exception) -> str:
     return str(error)  # Extensions that other programs accept as JSON, such as NaN.
 
 
-def _wanted(schema: bytes) -> str:
+def _describe_fields(schema: bytes) -> str:
     required = ", ".join(msgspec.json.decode(schema).get("required", ()))
     return f"one JSON object with {required}" if required else "one JSON object and nothing else"
 
@@ -151,7 +153,7 @@ def with_integers(arguments: dict[str, Any], schema: Mapping[str, Any]) -> dict[
     {'a': 3, 'b': 3.0}
     """
     converted: dict[str, Any] = (
-        _converted(arguments, _Shape([schema], schema), 0) if _has_floats(arguments) else arguments
+        _convert_floats(arguments, _Shape([schema], schema), 0) if _has_floats(arguments) else arguments
     )
     return converted
 
@@ -167,17 +169,17 @@ def _has_floats(value: object) -> bool:
     return False
 
 
-def _converted(value: Any, shape: "_Shape", depth: int) -> Any:
+def _convert_floats(value: Any, shape: "_Shape", depth: int) -> Any:
     if isinstance(value, float):
         return int(value) if shape.is_integer and value.is_integer() else value
     if not shape.schemas or depth > JSON_DEPTH_MAX:
         return value
     if isinstance(value, dict):
         fields = cast("dict[str, Any]", value)
-        return {name: _converted(each, shape.field(name), depth + 1) for name, each in fields.items()}
+        return {name: _convert_floats(each, shape.field(name), depth + 1) for name, each in fields.items()}
     if isinstance(value, list):
         items = cast("list[object]", value)
-        return [_converted(each, shape.item(place), depth + 1) for place, each in enumerate(items)]
+        return [_convert_floats(each, shape.item(place), depth + 1) for place, each in enumerate(items)]
     return value
 
 

@@ -13,7 +13,7 @@ from refold.memory.memory import Memory
 from refold.memory.options import core_of
 from refold.message import Message
 from refold.results import Hits
-from refold.text import countable
+from refold.text import countable_texts
 from refold.views.board import PARTS
 from refold.views.scratchpad import SCRATCH
 from refold.views.window import WINDOW
@@ -32,7 +32,7 @@ def _write_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[s
         checks.invalid("missing required field: action")
     chat = _conversation(context)
     if action not in _ACTIONS:
-        checks.invalid(f"unknown action: '{checks.shown(action)[1:-1]}'. Valid actions: {', '.join(_ACTIONS)}")
+        checks.invalid(f"unknown action: '{checks.brief(action)[1:-1]}'. Valid actions: {', '.join(_ACTIONS)}")
     for field in _ACTIONS[action]:
         if _text_argument(arguments, field) is None:
             checks.invalid(f"{action} requires '{field}'")
@@ -55,14 +55,14 @@ def _read_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[st
     chat = _conversation(context)
     key = _text_argument(arguments, "key")
 
-    def held(state: State) -> list[int]:
+    def entry_seqs(state: State) -> list[int]:
         scratch = state.part(SCRATCH)
         if key is not None:
             return [scratch.entries.seqs[key]] if key in scratch.entries.seqs else []
         return [*scratch.entries.seqs.values(), *(seq for seq, _ in scratch.notes)]
 
     core, at = core_of(chat)
-    context.cite(core.read(chat.place[0], held, at))
+    context.cite(core.read(chat.place[0], entry_seqs, at))
     if key is None:
         return chat.scratchpad.to_dict()
     value = chat.scratchpad.get(key) if key else None
@@ -97,7 +97,7 @@ def _search_conversation(arguments: dict[str, Any], context: ToolContext) -> dic
     rows: list[dict[str, Any]] = []
     for hit in hits:
         message: Message = hit.entry
-        text = "\n".join(countable(message.content, message.tool_calls))
+        text = "\n".join(countable_texts(message.content, message.tool_calls))
         content = text if len(text) <= _CONTENT_CHARS else f"{text[: _CONTENT_CHARS - 3]}..."
         row = {"seq": message.seq, "role": message.role, "content": content, "in_window": message.id in live}
         rows.append(row if message.name is None else row | {"name": message.name})
@@ -206,7 +206,7 @@ def _content(arguments: dict[str, Any], field: str) -> str:
 def _memory_id(arguments: dict[str, Any], context: ToolContext) -> str:
     memory_id: str = arguments["id"]
     if not memory_id or context.project.get(memory_id) is None:
-        raise NotFound(f"Memory not found: {checks.shown(memory_id)[1:-1]}")
+        raise NotFound(f"Memory not found: {checks.brief(memory_id)[1:-1]}")
     return memory_id
 
 

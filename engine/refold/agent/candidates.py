@@ -24,7 +24,7 @@ from refold.views.state import STATE, TEMP
 # Memories: the most relevant ones, and those that keep their place.
 
 
-class Selected(NamedTuple):
+class MemoryCandidates(NamedTuple):
     """Memories by relevance, and the ids of the previously shown ones in their order."""
 
     entries: Sequence[Entry]
@@ -103,7 +103,7 @@ _FRAMES: Final = {
 }
 
 
-class _Line(NamedTuple):
+class _Candidate(NamedTuple):
     """A memory or an earlier message as shown, with its rank and its place in its part.
 
     A message also has the day shown above it, and the ranks of the memories that are pieces of it.
@@ -125,7 +125,7 @@ class _Line(NamedTuple):
         return 1 / math.pow(self.rank + 1, _RANK_POWERS[self.part]) / (self.tokens + self.day_tokens)
 
 
-_Taken: TypeAlias = dict[tuple[str, int], _Line]  # Keyed by part and rank, the latest last.
+_Taken: TypeAlias = dict[tuple[str, int], _Candidate]  # Keyed by part and rank, the latest last.
 
 
 class Choice:
@@ -136,32 +136,34 @@ class Choice:
     stay, because a preference is a rule for the model and a message is not.
     """
 
-    def __init__(self, core: Core, selected: Selected, found: Sequence[Earlier], chars: Mapping[str, int]) -> None:
+    def __init__(
+        self, core: Core, selected: MemoryCandidates, found: Sequence[Earlier], chars: Mapping[str, int]
+    ) -> None:
         count = self._count = core.counter.count
         self._chars = chars
         places = {entry_id: place for place, entry_id in enumerate(selected.before)}
-        memories, messages, contents = list[_Line](), list[_Line](), list[tuple[int, str]]()
+        memories, messages, contents = list[_Candidate](), list[_Candidate](), list[tuple[int, str]]()
         for rank, entry in enumerate(selected.entries):
             text, place = parts.memory_line(entry), (places.get(entry.id, len(places)), rank)
-            memories.append(_Line(parts.MEMORIES, rank, place, entry, text, count(text) + 1))
+            memories.append(_Candidate(parts.MEMORIES, rank, place, entry, text, count(text) + 1))
             if found and entry.id not in places and entry.category != "preference":
                 contents.append((rank, parts.line_of(entry.content)))
         for rank, each in enumerate(found):
             message, day = each.message, _day(each.message)
             text, time = parts.message_line(message), (message.occurred_ns, message.seq, each.place)
-            above, pieces = count(f"{day}:") + 1, frozenset(_pieces(message, contents))
-            messages.append(_Line(parts.MESSAGES, rank, time, each, text, count(text) + 1, day, above, pieces))
+            above, pieces = count(f"{day}:") + 1, frozenset(_find_pieces(message, contents))
+            messages.append(_Candidate(parts.MESSAGES, rank, time, each, text, count(text) + 1, day, above, pieces))
         self._lines = {parts.MEMORIES: memories, parts.MESSAGES: messages}
         self._best = sorted([*memories, *messages], key=lambda line: -line.value)
         self.counts: Final = {part: len(lines) for part, lines in self._lines.items()}
 
-    def needed(self, part: str, count: int) -> int:
+    def count_tokens(self, part: str, count: int) -> int:
         """Count the tokens of the `count` most relevant entries of a part, within its character limit."""
         taken: _Taken = {}
         self._fill(taken, self._lines[part][:count], _UNBOUNDED)
         return self._count(self._text(part, taken)) + _SPARE_TOKENS if taken else 0
 
-    def chosen(self, tokens: int) -> tuple[tuple[list[Entry], int], tuple[list[Earlier], int]]:
+    def choose(self, tokens: int) -> tuple[tuple[list[Entry], int], tuple[list[Earlier], int]]:
         """Choose the memories and messages that fit, messages oldest first, each with the number left out."""
         taken: _Taken = {}
         self._fill(taken, self._best, _UNBOUNDED)
@@ -171,11 +173,11 @@ class Choice:
                 self._fill(taken, self._best, tokens)
             while taken and not self._fits(taken, tokens):
                 taken.popitem()
-        shown = (self._shown(part, taken) for part in (parts.MEMORIES, parts.MESSAGES))
+        shown = (self._sort_lines(part, taken) for part in (parts.MEMORIES, parts.MESSAGES))
         memories, messages = (([line.item for line in lines], left_out) for lines, left_out in shown)
         return memories, messages
 
-    def _fill(self, taken: _Taken, lines: Sequence[_Line], tokens: int) -> None:
+    def _fill(self, taken: _Taken, lines: Sequence[_Candidate], tokens: int) -> None:
         """Take more lines while they fit."""
         texts = {part: self._text(part, taken) or _FRAMES[part] for part in {line.part for line in lines}}
         tokens -= sum(map(self._count, texts.values()))
@@ -199,14 +201,14 @@ class Choice:
                     chars[piece.part] += len(piece.text) + 1
                     tokens += piece.tokens
 
-    def _shown(self, part: str, taken: _Taken) -> tuple[list[_Line], int]:
+    def _sort_lines(self, part: str, taken: _Taken) -> tuple[list[_Candidate], int]:
         """Return the lines of a part in display order, and the number left out."""
         lines = sorted((line for line in taken.values() if line.part == part), key=lambda line: line.place)
         hidden = len(_pieces_in(taken)) if part == parts.MEMORIES else 0
         return lines, self.counts[part] - len(lines) - hidden
 
     def _text(self, part: str, taken: _Taken) -> str:
-        lines, left_out = self._shown(part, taken)
+        lines, left_out = self._sort_lines(part, taken)
         if part == parts.MEMORIES:
             return parts.memories_text([line.text for line in lines], left_out)
         return parts.messages_text([(line.day, line.text) for line in lines], left_out)
@@ -217,7 +219,7 @@ class Choice:
         return is_short and sum(self._count(text) for text in texts.values() if text) <= tokens
 
 
-def _pieces(message: Message, contents: Sequence[tuple[int, str]]) -> Iterator[int]:
+def _find_pieces(message: Message, contents: Sequence[tuple[int, str]]) -> Iterator[int]:
     """Yield the ranks of the memories, given with their contents, that are pieces of a message."""
     line = parts.line_of(text_of(message))
     for rank, content in contents:
@@ -239,17 +241,17 @@ _SHARED_PART: Final = 3  # and at least one third of the query's words.
 _EPISODES_SHARE: Final = 24  # Sessions take at most 1/24 of a budget: most of it is for answers.
 
 
-def like_episodes(core: Core, chat: Conversation, project: str, query: str, count: int, tokens: int) -> list[int]:
+def similar_episodes(core: Core, chat: Conversation, project: str, query: str, count: int, tokens: int) -> list[int]:
     """Choose up to `count` recent sessions that share words with a query, and return their seqs."""
     wanted = frozenset(keywords(query))
     if len(wanted) < _SHARED_COUNT_MIN or not count:
         return []
 
-    def recent(state: Any) -> list[Episode]:
+    def recent_episodes(state: Any) -> list[Episode]:
         return list(islice(reversed(state.part(EPISODES).by_seq.values()), EPISODES_RECENT_COUNT))
 
     scored: list[tuple[int, int, Episode]] = []
-    for episode in core.read(f"project/{project}", recent, core_of(chat)[1]):
+    for episode in core.read(f"project/{project}", recent_episodes, core_of(chat)[1]):
         shared = len(wanted.intersection(episode.keywords))
         is_like = shared >= _SHARED_COUNT_MIN and shared * _SHARED_PART >= len(wanted)
         if is_like and episode.session != chat.id and episode.seq is not None:
@@ -258,7 +260,7 @@ def like_episodes(core: Core, chat: Conversation, project: str, query: str, coun
     chosen = dict[int, Episode]()
     for _, seq, episode in scored[:count]:
         listing = parts.episodes_listing([*chosen.values(), episode])
-        text = parts.rendered(listing, Room(EPISODES_CHARS, EPISODES_CHARS), len).text
+        text = parts.render_listing(listing, Room(EPISODES_CHARS, EPISODES_CHARS), len).text
         if core.counter.count(text) * _EPISODES_SHARE <= tokens:
             chosen[seq] = episode
     return sorted(chosen)
@@ -283,7 +285,7 @@ def groups_of(messages: Sequence[Message]) -> Iterator[Group]:
     yield from groups
 
 
-def needed_of(groups: Sequence[Group]) -> Iterator[tuple[Message, int]]:
+def required_messages(groups: Sequence[Group]) -> Iterator[tuple[Message, int]]:
     """Yield the messages that are never left out: pinned ones, the user's last message, and the newest group."""
     newest = next((group for group in reversed(groups) if is_question(group[0][0])), None)
     for group in groups:
@@ -291,12 +293,12 @@ def needed_of(groups: Sequence[Group]) -> Iterator[tuple[Message, int]]:
             yield from group
 
 
-def fitting(messages: Sequence[Message], tokens: int) -> list[Message]:
+def fit_messages(messages: Sequence[Message], tokens: int) -> list[Message]:
     """Choose the newest messages that fit, in addition to those that are never left out."""
     if sum(message.tokens for message in messages) <= tokens:
         return list(messages)
     groups = list(groups_of(messages))
-    kept = {place: message for message, place in needed_of(groups)}
+    kept = {place: message for message, place in required_messages(groups)}
     left = tokens - sum(message.tokens for message in kept.values())
     for group in reversed(groups):
         if group[0][1] not in kept:

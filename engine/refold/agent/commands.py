@@ -206,15 +206,15 @@ def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(shapes), re.IGNORECASE)
 
 
-def _forget(payload: str, *, is_subject: bool = False) -> ForgetCommand | None:
+def _forget_command(payload: str, *, is_subject: bool = False) -> ForgetCommand | None:
     return ForgetCommand(payload, is_subject) if payload and "\n" not in payload else None
 
 
-def _note(text: str) -> RememberCommand | None:
+def _note_command(text: str) -> RememberCommand | None:
     """Return the command of a short text: its first paragraph, with at most a word of thanks after it."""
     first, *rest = _BREAK.split(text)
     is_document = len(rest) > 1 or len("".join(rest)) > _THANKS_CHARS_MAX or len(text) > _NOTE_CHARS_MAX
-    return None if is_document else RememberCommand(_ended(first))
+    return None if is_document else RememberCommand(_strip_end(first))
 
 
 _NOTE: Final = _pattern(_NOTES)
@@ -222,14 +222,14 @@ _RULE: Final = _pattern(_RULES)
 
 # The phrases of each command, and a function of (phrase, text after it, whole text) that builds the command.
 _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
-    (_pattern(_FORGET), lambda _, payload, __: _forget(payload)),
-    (_pattern(_FORGET_SUBJECT), lambda _, payload, __: _forget(payload, is_subject=True)),
+    (_pattern(_FORGET), lambda _, payload, __: _forget_command(payload)),
+    (_pattern(_FORGET_SUBJECT), lambda _, payload, __: _forget_command(payload, is_subject=True)),
     (_pattern(_PREFERENCES), lambda _, payload, __: RecallCommand(payload, "preference")),
     (_pattern(_QUERY), lambda _, payload, __: RecallCommand(payload)),
     (_pattern(_QUESTION), lambda _, payload, __: None if _NEXT.search(payload) else RecallCommand(payload)),
     (_pattern(_REMEMBER), lambda _, payload, __: RememberCommand(payload) if payload else None),
-    (_NOTE, lambda _, payload, __: _note(payload) if payload else None),
-    (_RULE, lambda _, payload, text: _note(text) if payload and not _NO_RULE.match(payload) else None),
+    (_NOTE, lambda _, payload, __: _note_command(payload) if payload else None),
+    (_RULE, lambda _, payload, text: _note_command(text) if payload and not _NO_RULE.match(payload) else None),
 )
 
 
@@ -253,20 +253,20 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     RecallCommand(query='', category='preference')
     """
     said = checks.text(text, "text").lstrip()
-    whole, is_request = _ended(said), False
+    whole, is_request = _strip_end(said), False
     tag = _TAG.search(whole[-_TAG_CHARS_MAX:]) if said.rstrip()[-1:] in _QUESTION_MARKS else None
     if tag is not None:
-        whole, is_request = _ended(whole[: len(whole) - len(tag.group())]), True
+        whole, is_request = _strip_end(whole[: len(whole) - len(tag.group())]), True
     if whole[-len(_PLEASE) :].lower() == _PLEASE:
         # Not a regular expression: searching for spaces before a word takes quadratic time in their number.
         request = whole[: -len(_PLEASE)]
         if request[-1:].isspace() or request[-1:] == ",":
-            whole, is_request = _ended(request, also=","), True
+            whole, is_request = _strip_end(request, also=","), True
     polite = _POLITE.match(whole)
     if polite is not None:
         said, whole = said[polite.end() :], whole[polite.end() :]
         is_request |= "you" in polite.group().lower()
-    command = _command_of(said, whole)
+    command = _parse_command(said, whole)
     is_request |= whole.startswith(_CHINESE_PLEASE)
     return None if not is_request and not isinstance(command, RecallCommand) and _is_question(said, whole) else command
 
@@ -277,7 +277,7 @@ def _is_question(said: str, whole: str) -> bool:
     return whole.endswith(_CHINESE_QUESTION) or (stop is not None and stop.group() in _QUESTION_MARKS)
 
 
-def _command_of(said: str, whole: str) -> MemoryCommand | None:
+def _parse_command(said: str, whole: str) -> MemoryCommand | None:
     """Parse a message without its polite words, given also without the full stops at its end."""
     for pattern, command in _COMMANDS:
         match = pattern.match(whole)
@@ -287,10 +287,10 @@ def _command_of(said: str, whole: str) -> MemoryCommand | None:
             return command(match.group(), _GAP.sub("", whole[match.end() :], count=1), whole)
     if _STATED.match(whole):
         return RememberCommand(_GAP.sub("", whole[len("remember") :], count=1))
-    return _foreign(whole)
+    return _parse_foreign(whole)
 
 
-def _ended(text: str, also: str = "") -> str:
+def _strip_end(text: str, also: str = "") -> str:
     """Remove whitespace, full stops and the characters of `also` from the end of a text."""
     end = len(text)
     while end and (text[end - 1].isspace() or text[end - 1] in _STOPS + also):
@@ -298,30 +298,30 @@ def _ended(text: str, also: str = "") -> str:
     return text[:end]
 
 
-def _foreign(whole: str) -> MemoryCommand | None:
+def _parse_foreign(whole: str) -> MemoryCommand | None:
     """Parse a message in Chinese or Japanese."""
     if whole.isascii():
         return None
     prefix = _JAPANESE_PREFIX.match(whole)
     if prefix is not None:
-        return _command("remember", whole[prefix.end() :])
+        return _make_command("remember", whole[prefix.end() :])
     for pattern, kind in _JAPANESE:
         match = pattern.search(whole)
         if match is not None:
-            return _command(kind, whole[: match.start()])
+            return _make_command(kind, whole[: match.start()])
     for pattern, kind in _CHINESE:
         match = pattern.match(whole)
         if match is not None:
-            return _command(kind, whole[match.end() :])
+            return _make_command(kind, whole[match.end() :])
     return None
 
 
-def _command(kind: str, payload: str) -> MemoryCommand | None:
+def _make_command(kind: str, payload: str) -> MemoryCommand | None:
     payload = _GAP.sub("", payload, count=1).strip(_EDGES)
     if kind == "preferences":
         return RecallCommand(payload, "preference")
     if kind == "query":
         return RecallCommand(payload)
     if kind.startswith("forget"):
-        return _forget(payload, is_subject=kind == "forget about")
+        return _forget_command(payload, is_subject=kind == "forget about")
     return RememberCommand(payload) if payload else None

@@ -13,13 +13,13 @@ from refold.agent import parts
 from refold.agent.candidates import (
     EPISODES_CHARS,
     Choice,
-    Selected,
+    MemoryCandidates,
     earlier_messages,
     earlier_text,
-    fitting,
+    fit_messages,
     groups_of,
-    like_episodes,
-    needed_of,
+    required_messages,
+    similar_episodes,
     state_in,
     without_repeats,
 )
@@ -98,14 +98,14 @@ class ContextBudget(Struct, frozen=True, kw_only=True):
     board_chars: int = BOARD_CHARS_DEFAULT
 
 
-def _budget(budget: object) -> ContextBudget:
+def _check_budget(budget: object) -> ContextBudget:
     """Validate a budget, given as a `ContextBudget`, a total number of tokens, or `None`."""
     if budget is None:
         return ContextBudget()
     if isinstance(budget, int) and not isinstance(budget, bool):
         return ContextBudget(tokens=checks.integer(budget, "budget", 0, CONTEXT_CHARS_MAX, "CONTEXT_CHARS_MAX"))
     if not isinstance(budget, ContextBudget):
-        checks.invalid(f"budget must be a ContextBudget or a number of tokens, not {checks.shown(budget)}")
+        checks.invalid(f"budget must be a ContextBudget or a number of tokens, not {checks.brief(budget)}")
     for field, value in asdict(budget).items():
         if value is not None:
             checks.integer(value, f"budget.{field}", 0, CONTEXT_CHARS_MAX, "CONTEXT_CHARS_MAX")
@@ -117,7 +117,7 @@ def _budget(budget: object) -> ContextBudget:
 NamedSkill: TypeAlias = tuple[str, str, float]
 
 
-class Injected(Struct, frozen=True, omit_defaults=True):
+class Attachment(Struct, frozen=True, omit_defaults=True):
     """Text, skills and memories for the answer to one message; skills are name, text and score, memories are ids."""
 
     text: str = ""
@@ -125,14 +125,14 @@ class Injected(Struct, frozen=True, omit_defaults=True):
     memories: tuple[str, ...] = ()
 
 
-def injected_in(messages: Sequence[Message]) -> Injected:
+def attachment_in(messages: Sequence[Message]) -> Attachment:
     """Return the data attached to the newest user message; empty if there is none or another program wrote it."""
     newest = next((message for message in reversed(messages) if message.role == "user"), None)
     metadata = None if newest is None else newest.metadata
     try:
-        return msgspec.convert((metadata or {}).get(INJECTED_KEY, {}), Injected)
+        return msgspec.convert((metadata or {}).get(INJECTED_KEY, {}), Attachment)
     except msgspec.ValidationError:
-        return Injected()
+        return Attachment()
 
 
 # The context: parts from stable to volatile, followed by the window.
@@ -179,7 +179,7 @@ class ContextPart(Struct, frozen=True):
         return sha256(self.text.encode()).hex()
 
 
-class Plan(Struct, frozen=True):
+class ContextPlan(Struct, frozen=True):
     """How a context was made to fit: the topics of its instructions, and the tokens that each part can take.
 
     `episodes` are the seqs of the episodes in it. The first `skills` of its skills are shown, within `skills_chars`
@@ -212,7 +212,7 @@ class Recipe(NamedTuple):
     ids: tuple[str, ...]
     seqs: tuple[int, ...]
     opening: tuple[str | None, int, bool]
-    plan: Plan
+    plan: ContextPlan
 
 
 class Context(Struct, frozen=True):
@@ -275,13 +275,13 @@ class Context(Struct, frozen=True):
         Anthropic and Gemini take the parts separately: `system_blocks()` as `system=`, `text` as `system_instruction`.
         Otherwise as `Conversation.messages`.
         """
-        window = wires.rendered(format, self.window)
+        window = wires.render(format, self.window)
         if format in wires.APART or not self.parts:
             return window
         return [{"role": "system", "content": self.text}, *window]
 
 
-class _Request(NamedTuple):
+class _ContextRequest(NamedTuple):
     query: str | None
     project: str | None
     budget: ContextBudget
@@ -315,16 +315,16 @@ def context(
     others.
     """
     if not isinstance(cast("object", chat), Conversation):
-        checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)})")
-    batches.refuse(core.engine, "a context")  # It could not be rebuilt: events in the batch have no seq yet.
+        checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.brief(chat)})")
+    batches.check_no_batch(core.engine, "a context")  # It could not be rebuilt: events in the batch have no seq yet.
     if query is not None:
         checks.text(query, "query")
     if isinstance(skills, str) or not isinstance(cast("object", skills), Sequence):
-        checks.invalid(f"skills must be a list, not {checks.shown(skills)}")
+        checks.invalid(f"skills must be a list, not {checks.brief(skills)}")
     names = tools if tools is None or isinstance(tools, ToolRegistry) else checks.texts(tools, "tools", "a tool")
     topics = _topics(memory.tools if names is None else names, is_mirrored=is_mirrored)
-    memory, chat = _at_one_seq(memory, core, chat)
-    request = _Request(query, project, _budget(budget), skills, profile, journal, topics)
+    memory, chat = _freeze_both(memory, core, chat)
+    request = _ContextRequest(query, project, _check_budget(budget), skills, profile, journal, topics)
     for _ in range(REDO_COUNT_MAX):
         seq = memory.head
         built = _build(memory, core, chat, request, seq)
@@ -341,7 +341,7 @@ def _topics(tools: ToolRegistry | Sequence[str], *, is_mirrored: bool) -> tuple[
     return tuple(topic for topic in parts.TOPICS if topic in there)
 
 
-def _at_one_seq(memory: Memory, core: Core, chat: Conversation) -> tuple[Memory, Conversation]:
+def _freeze_both(memory: Memory, core: Core, chat: Conversation) -> tuple[Memory, Conversation]:
     """If either is frozen, freeze both at the same seq: a context never mixes two points in time."""
     check_own(core, chat)
     frozen = core_of(memory)[1], core_of(chat)[1]
@@ -351,7 +351,7 @@ def _at_one_seq(memory: Memory, core: Core, chat: Conversation) -> tuple[Memory,
     return (memory.at(min(seqs)), chat.at(min(seqs))) if seqs else (memory, chat)
 
 
-def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, seq: int) -> Context:
+def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequest, seq: int) -> Context:
     settings = dict(memory.settings.items())
     budget = request.budget
     if budget.tokens is None:
@@ -370,44 +370,44 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _Request, se
         day_at(core.engine.reader.now_ns(), core.timezone),
         request.profile,
         request.journal,
-        tuple(_skills(request.skills, injected_in(turn.messages))) if settings["skills_enabled"] else (),
+        tuple(_merge_skills(request.skills, attachment_in(turn.messages))) if settings["skills_enabled"] else (),
         budget,
         (),
         (),
         (chat.project, chat.window_tokens, chat.embed),
-        Plan(request.topics, question="" if turn.evicted is None else turn.evicted.id),
+        ContextPlan(request.topics, question="" if turn.evicted_question is None else turn.evicted_question.id),
     )
-    entries, found = Selected((), ()), list[Earlier]()
+    entries, found = MemoryCandidates((), ()), list[Earlier]()
     if settings["memory_enabled"]:
-        entries = _selected(memory, core, chat, recipe)
+        entries = _find_memories(memory, core, chat, recipe)
         bounds = budget.episodes_count, budget.tokens or 0
-        episodes = like_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
+        episodes = similar_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
         found = earlier_messages(core, chat, turn.messages, recipe.project, recipe.query, budget.messages_count)
-    source = _Source(memory, core, chat, turn.messages, recipe)
-    listed = tuple(_listed(source))
+    source = _ContextSource(memory, core, chat, turn.messages, recipe)
+    listed = tuple(_listings(source))
     chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
     choice = Choice(core, entries, found, chars)
-    plan = _planned(source, choice, listed)
-    (placed, left_out), (answers, messages_left_out) = choice.chosen(plan.tokens[parts.MEMORIES])
+    plan = _plan_tokens(source, choice, listed)
+    (placed, left_out), (answers, messages_left_out) = choice.choose(plan.tokens[parts.MEMORIES])
     answers = without_repeats(answers, placed, entries.before)
     places = tuple(each.place for each in answers)
     plan = replace(plan, memories_left_out=left_out, messages_left_out=messages_left_out, places=places)
     seqs = tuple(each.message.seq for each in answers)
     recipe = recipe._replace(ids=tuple(entry.id for entry in placed), seqs=seqs, plan=plan)
-    return _assembled(source._replace(recipe=recipe), placed, answers, listed)
+    return _assemble(source._replace(recipe=recipe), placed, answers, listed)
 
 
-def _skills(given: Sequence[object], injected: Injected) -> list[NamedSkill]:
+def _merge_skills(given: Sequence[object], injected: Attachment) -> list[NamedSkill]:
     """List the skills to show, best first, each name once: the caller's take precedence over the message's."""
     named: dict[str, NamedSkill] = {}
-    for skill in (*map(_skill, given), *injected.skills):
+    for skill in (*map(_parse_skill, given), *injected.skills):
         named.setdefault(skill[0], skill)
     # Whatever the order given, the best skill is the last to be trimmed.
     return sorted(named.values(), key=lambda skill: -skill[2])
 
 
-def _skill(skill: object) -> NamedSkill:
+def _parse_skill(skill: object) -> NamedSkill:
     """Return the name, text and score of a skill: a match, or texts without a score, which rank first."""
     whole = skill
     if isinstance(skill, (tuple, list)):
@@ -418,39 +418,39 @@ def _skill(skill: object) -> NamedSkill:
         name, body, score = (getattr(owner, "name", None), getattr(skill, "body", None), getattr(skill, "score", None))
     if name is None or not isinstance(score, (int, float)) or not isfinite(score):
         shape = "a (name, text), a (name, text, score), or has a name, a body and a score"
-        checks.invalid(f"a skill is {shape}, unlike {checks.shown(whole)}")
+        checks.invalid(f"a skill is {shape}, unlike {checks.brief(whole)}")
     return checks.text(name, "a skill's name"), checks.text(body, "a skill's text"), float(score)
 
 
 # Memories that answer the query, and memories that keep their place.
 
 
-def _selected(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) -> Selected:
+def _find_memories(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) -> MemoryCandidates:
     """Search memories, followed by previously shown ones, which can keep their place while there is room."""
     is_empty = not core.read(f"project/{recipe.project}", lambda state: state.part(FACTS).count, core_of(chat)[1])
     if is_empty or not recipe.budget.memories_count:
-        return Selected((), ())  # A search would load numpy.
+        return MemoryCandidates((), ())  # A search would load numpy.
     query = recipe.query if recipe.query is not None and recipe.query.strip() else None
     ranking: str | Ranking = _BY_IMPORTANCE if query is None else "hybrid"
     project = memory.project(recipe.project)
     # No score floor: the budget bounds what is shown, and a query such as "go on" says little about what a turn needs.
     hits = project.search(query or "everything", top_k=recipe.budget.memories_count, ranking=ranking, floor=0)
-    last = _last_shown(core, chat.place[0], core_of(chat)[1])
+    last = _last_context(core, chat.place[0], core_of(chat)[1])
     before = last.ids if last is not None and last.project == recipe.project else ()
     found = {hit.entry.id: hit.entry for hit in hits}
     for entry_id in before:
         entry = None if entry_id in found else project.get(entry_id)
         if entry is not None and entry.status == ACTIVE:
             found[entry_id] = entry
-    return Selected(list(found.values())[: recipe.budget.memories_count], before)
+    return MemoryCandidates(list(found.values())[: recipe.budget.memories_count], before)
 
 
-def _last_shown(core: Core, stream: str, at: int | None = None) -> ContextShown | None:
+def _last_context(core: Core, stream: str, at: int | None = None) -> ContextShown | None:
     """Return the event of the context last shown in a conversation, or `None` if there is none or it was erased."""
     seq = core.read_written(stream, lambda state: state.part(CONTEXTS).last_seq, at)
     if not seq:
         return None
-    event, stamp = core.engine.reader.loader.recorded([seq])[0]
+    event, stamp = core.engine.reader.loader.recorded_events([seq])[0]
     return event if isinstance(event, ContextShown) and not stamp.erased else None
 
 
@@ -463,7 +463,7 @@ def is_shown(chat: Conversation) -> bool:
 # From the sources to the parts.
 
 
-class _Source(NamedTuple):
+class _ContextSource(NamedTuple):
     """Everything that the parts of a context are made from, except its memories."""
 
     memory: Memory
@@ -496,10 +496,10 @@ class _Source(NamedTuple):
 _UNBOUNDED: Final = CONTEXT_CHARS_MAX * 8
 
 
-_Listed: TypeAlias = tuple[str, parts.Listing, int]
+_Listed: TypeAlias = tuple[str, parts.PartListing, int]
 
 
-def _listed(source: _Source) -> Iterator[_Listed]:
+def _listings(source: _ContextSource) -> Iterator[_Listed]:
     """Yield the parts that are lists, each with its limit in characters."""
     memory, recipe, chat = source.memory, source.recipe, source.chat
     budget, journal, session = recipe.budget, memory.journal(recipe.journal), chat.session
@@ -517,11 +517,11 @@ def _listed(source: _Source) -> Iterator[_Listed]:
     yield parts.SCRATCHPAD, parts.scratchpad_listing(entries, notes), budget.scratchpad_chars
 
 
-def _board(source: _Source) -> parts.Listing:
+def _board(source: _ContextSource) -> parts.PartListing:
     """List the contents of the session's board, with only those of its messages that are not in the window."""
     chat, core = source.chat, source.core
     if not core.version(session_board(chat.id)):
-        return parts.Listing(parts.BOARD_HEADING, "entries", ())
+        return parts.PartListing(parts.BOARD_HEADING, "entries", ())
     shown = source.memory.board(session=chat.id).to_dict()
     live = {message.id for message in source.messages}
     return parts.board_listing(shown, [row for row in shown["messages"] if row["id"] not in live])
@@ -538,7 +538,7 @@ def _scratchpad(chat: Conversation) -> tuple[str, Any, int | None]:
     return chat.place[0], query, core_of(chat)[1]
 
 
-def _planned(source: _Source, choice: Choice, listed: Sequence[_Listed]) -> Plan:
+def _plan_tokens(source: _ContextSource, choice: Choice, listed: Sequence[_Listed]) -> ContextPlan:
     """Decide how many tokens each part can take, so that all parts and the newest messages fit the budget."""
     recipe, count = source.recipe, source.core.counter.count
     budget, plan = recipe.budget, recipe.plan
@@ -549,23 +549,25 @@ def _planned(source: _Source, choice: Choice, listed: Sequence[_Listed]) -> Plan
     rest = budget.tokens - system
     # If everything fits, it does not matter which messages could be left out.
     is_plenty = rest - whole >= budget.parts_tokens
-    needed = whole if is_plenty else sum(message.tokens for message, _ in needed_of(list(groups_of(window))))
+    needed = whole if is_plenty else sum(message.tokens for message, _ in required_messages(list(groups_of(window))))
     if rest < needed:
         raise LimitExceeded(
             f"the system prompt takes {system} tokens and the newest messages {needed}, over the budget of "
             f"{budget.tokens}; give a larger budget, a shorter prompt, or shorter messages"
         )
     room = min(budget.parts_tokens, max((rest + 1) // 2, rest - whole), rest - needed)
-    texts = {name: parts.rendered(listing, Room(chars, _UNBOUNDED), count).text for name, listing, chars in listed}
+    texts = {
+        name: parts.render_listing(listing, Room(chars, _UNBOUNDED), count).text for name, listing, chars in listed
+    }
     texts[parts.INSTRUCTIONS] = parts.instructions_text(plan.topics)
-    texts[parts.INJECTED] = _injected(source, _UNBOUNDED).text
+    texts[parts.INJECTED] = _render_attachment(source, _UNBOUNDED).text
     fixed = {name: count(text) for name, text in texts.items() if text}
-    both = sum(choice.needed(*each) for each in choice.counts.items())
+    both = sum(choice.count_tokens(*each) for each in choice.counts.items())
     trim, needs = _Trim(0, 0), dict[str, int]()
     for trim in _trims([score for _, _, score in recipe.skills], choice.counts[parts.MEMORIES]):
         skills = _skills_text(recipe.skills[: trim.skills], budget.skills_chars or 0)
         needs = fixed | {
-            parts.MEMORIES: choice.needed(parts.MEMORIES, trim.memories),
+            parts.MEMORIES: choice.count_tokens(parts.MEMORIES, trim.memories),
             parts.SKILLS: count(skills) if skills else 0,
         }
         spare = room - sum(needs.values())
@@ -601,9 +603,9 @@ def _skills_text(skills: Sequence[NamedSkill], chars: int) -> str:
     return parts.skills_text([(name, body) for name, body, _ in skills], chars)
 
 
-def _injected(source: _Source, tokens: int) -> parts.Rendered:
+def _render_attachment(source: _ContextSource, tokens: int) -> parts.PartText:
     room = Room(source.recipe.budget.injected_chars, tokens)
-    injected = injected_in(source.messages)
+    injected = attachment_in(source.messages)
     ids = dict.fromkeys(injected.memories[:INJECTED_MEMORIES_COUNT_MAX])
     entries = map(source.memory.project(source.recipe.project).get, ids)
     lines = [parts.memory_line(entry) for entry in entries if entry is not None and not entry.erased]
@@ -611,25 +613,25 @@ def _injected(source: _Source, tokens: int) -> parts.Rendered:
     return parts.injected_text(text, room, source.core.counter.count)
 
 
-def _assembled(
-    source: _Source, memories: Sequence[Entry], before: Sequence[Earlier], listed: Sequence[_Listed]
+def _assemble(
+    source: _ContextSource, memories: Sequence[Entry], before: Sequence[Earlier], listed: Sequence[_Listed]
 ) -> Context:
     """Render all parts according to the plan."""
     recipe, chat, count = source.recipe, source.chat, source.core.counter.count
     plan = recipe.plan
     tokens = plan.tokens
-    texts = {name: parts.rendered(listing, Room(chars, tokens[name]), count) for name, listing, chars in listed}
+    texts = {name: parts.render_listing(listing, Room(chars, tokens[name]), count) for name, listing, chars in listed}
     instructions = parts.instructions_text(plan.topics)
     is_shown = count(instructions) <= tokens[parts.INSTRUCTIONS]
-    texts[parts.SYSTEM] = parts.Rendered("\n\n".join(map(text_of, source.system)))
-    texts[parts.INSTRUCTIONS] = parts.Rendered(instructions) if is_shown else parts.Rendered("", len(plan.topics))
-    texts[parts.MEMORIES] = parts.Rendered(
+    texts[parts.SYSTEM] = parts.PartText("\n\n".join(map(text_of, source.system)))
+    texts[parts.INSTRUCTIONS] = parts.PartText(instructions) if is_shown else parts.PartText("", len(plan.topics))
+    texts[parts.MEMORIES] = parts.PartText(
         parts.memories_text(list(map(parts.memory_line, memories)), plan.memories_left_out), plan.memories_left_out
     )
-    texts[parts.MESSAGES] = parts.Rendered(earlier_text(before, plan.messages_left_out), plan.messages_left_out)
+    texts[parts.MESSAGES] = parts.PartText(earlier_text(before, plan.messages_left_out), plan.messages_left_out)
     skills = _skills_text(recipe.skills[: plan.skills], plan.skills_chars)
-    texts[parts.SKILLS] = parts.Rendered(skills, len(recipe.skills) - skills.count("\n[/skill]"))
-    texts[parts.INJECTED] = _injected(source, tokens[parts.INJECTED])
+    texts[parts.SKILLS] = parts.PartText(skills, len(recipe.skills) - skills.count("\n[/skill]"))
+    texts[parts.INJECTED] = _render_attachment(source, tokens[parts.INJECTED])
     counted = {name: count(text) for name, (text, _) in texts.items() if text}
     counted[parts.SYSTEM] = sum(message.tokens for message in source.system)
     shown = [
@@ -638,7 +640,7 @@ def _assembled(
         if texts[name].text
     ]
     history = source.history
-    window = fitting(history, tokens[parts.WINDOW])
+    window = fit_messages(history, tokens[parts.WINDOW])
     left_out = {name: texts[name].left_out for name in _TIERS if texts[name].left_out}
     if len(window) < len(history):
         left_out[parts.WINDOW] = len(history) - len(window)
@@ -669,21 +671,21 @@ def show(memory: Memory, core: Core, context: Context) -> int:
         pack_json([list(skill) for skill in recipe.skills]),
         pack_json([asdict(recipe.budget), asdict(recipe.plan)]),
     )
-    batches.refuse(core.engine, "a context that is shown")
+    batches.check_no_batch(core.engine, "a context that is shown")
     if recipe.seq > core.engine.reader.head:
         checks.invalid(
             f"the context was built at seq {recipe.seq}, which this log does not have; show it where it was made"
         )
     seqs: list[int] = []
     stream = f"conversation/{context.conversation}"
-    used = _used(core, stream, recipe)
+    used = _new_ids(core, stream, recipe)
     with memory.batch():
         if used:
             memory.settings.count_usage(
                 "memory_injected", len(used), conversation=context.conversation, project=recipe.project
             )
         noted = core.write(stream, event, at=None, call=(), opening=core.opening(*recipe.opening))
-        batch = batches.active(core.engine)
+        batch = batches.active_batch(core.engine)
         assert noted is not None, "showing a context always is an event"
         assert batch is not None, "the batch was opened right here"
         hashes = tuple(bytes.fromhex(digest) for _, digest, _ in rows)
@@ -696,9 +698,9 @@ def show(memory: Memory, core: Core, context: Context) -> int:
     return seqs[0]
 
 
-def _used(core: Core, stream: str, recipe: Recipe) -> tuple[str, ...]:
+def _new_ids(core: Core, stream: str, recipe: Recipe) -> tuple[str, ...]:
     """Return the memories that count as used now: those not in the last context shown here on this day and project."""
-    last = _last_shown(core, stream)
+    last = _last_context(core, stream)
     if last is None or (last.day, last.project) != (recipe.day, recipe.project):
         return recipe.ids
     return tuple(entry_id for entry_id in recipe.ids if entry_id not in last.ids)
@@ -764,10 +766,10 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
     )
     entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry is not None]
     turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
-    source = _Source(past, core, chat, turn.messages, recipe)
+    source = _ContextSource(past, core, chat, turn.messages, recipe)
     before = earlier.read(core.engine.reader, list(zip(recipe.seqs, plan.places, strict=True)))
-    context = _assembled(source, entries, before, tuple(_listed(source)))
-    hashed = _hashed(core, seq)
+    context = _assemble(source, entries, before, tuple(_listings(source)))
+    hashed = _read_hashes(core, seq)
     if hashed is None:
         return Rebuilt(context, None, ())
     digests = {part.name: part.digest for part in context.parts} | dict([_window_row(context.window)[:2]])
@@ -777,18 +779,18 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
     return Rebuilt(context, not differing, differing)
 
 
-def _hashed(core: Core, seq: int) -> ContextHashed | None:
+def _read_hashes(core: Core, seq: int) -> ContextHashed | None:
     """Return the hashes of a context, recorded in the event after it, or `None` if they were erased."""
     if seq == core.engine.reader.current_head():  # The log was cut off right after it.
         return None
-    event, stamp = core.recorded(seq + 1)
+    event, stamp = core.event(seq + 1)
     return event if isinstance(event, ContextHashed) and event.sources == (seq,) and not stamp.erased else None
 
 
-def recorded_budget(event: ContextShown) -> tuple[ContextBudget, Plan]:
+def recorded_budget(event: ContextShown) -> tuple[ContextBudget, ContextPlan]:
     """Return the budget and the plan of a shown context."""
     budget, plan = unpack_json(event.budget)
-    return msgspec.convert(budget, ContextBudget), msgspec.convert(plan, Plan)
+    return msgspec.convert(budget, ContextBudget), msgspec.convert(plan, ContextPlan)
 
 
 def recorded_skills(event: ContextShown) -> tuple[NamedSkill, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from refold.agent.commands import ForgetCommand, RecallCommand, RememberCommand, detect_memory_command
-from refold.agent.extraction import Extracted, extract, unread
+from refold.agent.extraction import Extracted, extract, unread_messages
 from refold.agent.hooks import (
     COMPACTION,
     SESSION_END,
@@ -25,7 +25,7 @@ from refold.memory.options import core_of
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
-from refold.text import contradiction, counted
+from refold.text import contradiction, pluralize
 from refold.text import keywords as keywords_of
 from refold.views.episodes import EPISODES
 from refold.views.session import WORK
@@ -89,15 +89,15 @@ def default_hooks(
     def extract_at_end(context: HookContext, summary: SessionSummary) -> None:
         if provider is not None and _may_extract(context):
             options: dict[str, Any] = {"memory": context.memory, "project": context.project}
-            _say_learned(context, extract(context.conversation, provider, summary=summary, **options))
+            _notify_result(context, extract(context.conversation, provider, summary=summary, **options))
 
     def extract_evicted(context: HookContext, evicted: Sequence[Message]) -> None:
         if provider is not None and _may_extract(context) and evicted:
             # Also read pinned messages and those of a failed extraction: no later extraction returns to them.
             until = max(message.seq for message in evicted)
-            messages = [message for message in unread(context.conversation) if message.seq <= until]
+            messages = [message for message in unread_messages(context.conversation) if message.seq <= until]
             options: dict[str, Any] = {"memory": context.memory, "project": context.project}
-            _say_learned(context, extract(context.conversation, provider, messages=messages, **options))
+            _notify_result(context, extract(context.conversation, provider, messages=messages, **options))
 
     hooks: Hooks = memory.hooks
     hooks.unregister_group(_GROUP)
@@ -130,9 +130,9 @@ def load_memories(context: HookContext) -> None:
         context.shared["memories"] = [hit.entry for hit in hits]
 
 
-def _say_learned(context: HookContext, extracted: Extracted) -> None:
+def _notify_result(context: HookContext, extracted: Extracted) -> None:
     if extracted.ids:
-        context.notify(f"Learned {counted(len(extracted.ids), 'new fact')} about this project")
+        context.notify(f"Learned {pluralize(len(extracted.ids), 'new fact')} about this project")
     if extracted.dropped:
         shown, rest = extracted.dropped[:_REASONS_COUNT_MAX], len(extracted.dropped) - _REASONS_COUNT_MAX
         context.notify(f"Not learned: {'; '.join([*shown, *([f'and {rest} more'] if rest > 0 else [])])}")
@@ -146,7 +146,7 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
     own = {
         stamp.seq: event for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased
     }
-    if not own or _recorded_seq(context) > max(own):
+    if not own or _last_episode_seq(context) > max(own):
         return
     task_seq = _task_seq(context, own)
     seqs = [seq for seq in own if seq != task_seq]
@@ -172,7 +172,7 @@ def _task_seq(context: HookContext, own: Mapping[int, MessageAppended]) -> int:
     return described or next((seq for seq, event in messages if event.role == "user" and text_of(event)), min(own))
 
 
-def _recorded_seq(context: HookContext) -> int:
+def _last_episode_seq(context: HookContext) -> int:
     """Return the seq of the newest episode of a session, or 0."""
 
     def query(state: State) -> int:
@@ -208,7 +208,7 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
         )
         context.notify(f"Remembered: {content}")
     elif isinstance(command, ForgetCommand):
-        entries, notice = _meant(project, command)
+        entries, notice = _find_targets(project, command)
 
         def forget(sources: Sequence[Any]) -> None:
             for entry in entries:
@@ -217,7 +217,7 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
         context.write(text, forget)
         context.notify(notice)
     elif isinstance(command, RecallCommand):
-        recalled, total = _recalled(project, command)
+        recalled, total = _find_memories(project, command)
         found = f"; {len(recalled)} of {total} memories:" if recalled else ": nothing."
         return UserMessageResult(
             injected_context=f"The user asks what is remembered of this project{found}",
@@ -226,7 +226,7 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
     return None
 
 
-def _meant(project: Project, command: ForgetCommand) -> tuple[list[Entry], str]:
+def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry], str]:
     """Return the memories to forget and a notice: all that contain every word, or else the most similar memory.
 
     A memory that contradicts the request, or says something else in the place of one of its words, is never meant. One
@@ -235,16 +235,17 @@ def _meant(project: Project, command: ForgetCommand) -> tuple[list[Entry], str]:
     query = command.query
     hits = project.search(query, top_k=_FOUND_COUNT_MAX, min_importance=0.0, ranking=_FORGET_RANKING)
     wanted = [word for word in keywords_of(query) if word not in _EMPTY_WORDS]
-    found = [hit.entry for hit in hits if wanted and all(_has(hit.entry, word) for word in wanted)]
+    found = [hit.entry for hit in hits if wanted and all(_has_word(hit.entry, word) for word in wanted)]
     found = found or [hit.entry for hit in hits[:1] if hit.score >= _FORGET_SCORE_MIN]
     reasons = {
-        entry.id: contradiction(entry.content, query, denials=not command.is_subject) or _exchange(entry, wanted)
+        entry.id: contradiction(entry.content, query, denials=not command.is_subject)
+        or _describe_difference(entry, wanted)
         for entry in found
     }
     entries = [entry for entry in found if reasons[entry.id] is None]
     if entries:
         contents = "; ".join(entry.content for entry in entries)
-        return entries, f"Forgot {counted(len(entries), 'memory', 'memories')}: {contents}"
+        return entries, f"Forgot {pluralize(len(entries), 'memory', 'memories')}: {contents}"
     if not found:
         return [], "Nothing was found to forget"
     nearest = one_line(found[0].content)
@@ -254,7 +255,7 @@ def _meant(project: Project, command: ForgetCommand) -> tuple[list[Entry], str]:
     )
 
 
-def _has(entry: Entry, word: str) -> bool:
+def _has_word(entry: Entry, word: str) -> bool:
     """Return whether a memory contains a word, in the singular or plural."""
     return any(_is_same(known, word) for known in keywords_of(entry.content))
 
@@ -263,15 +264,15 @@ def _is_same(word: str, other: str) -> bool:
     return word in (other, f"{other}s") or other == f"{word}s"
 
 
-def _exchange(entry: Entry, wanted: Sequence[str]) -> str | None:
+def _describe_difference(entry: Entry, wanted: Sequence[str]) -> str | None:
     """Return the words that differ if memory and request each have one that the other lacks: tea is not coffee."""
-    lacking = [word for word in wanted if not _has(entry, word)]
+    lacking = [word for word in wanted if not _has_word(entry, word)]
     known = [word for word in keywords_of(entry.content) if word not in _EMPTY_WORDS]
     own = [word for word in known if not any(_is_same(word, each) for each in wanted)]
     return f"it has {own[0]!r} and not {lacking[0]!r}" if own and lacking else None
 
 
-def _recalled(project: Project, command: RecallCommand) -> tuple[list[Entry], int]:
+def _find_memories(project: Project, command: RecallCommand) -> tuple[list[Entry], int]:
     """Return the memories to show (matches of the query, or else the most important first) and their total number."""
     if command.query.strip():
         categories = None if command.category is None else [command.category]

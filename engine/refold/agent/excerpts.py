@@ -37,20 +37,20 @@ def excerpt(body: str, chars_max: int, lines_max: int = _LINES_MAX) -> str:
     if len(body) <= chars_max and body.count("\n") < lines_max:
         return body
     sections = list(_sections(body))
-    kept = _fitting(sections, chars_max, lines_max)
+    kept = _count_fitting(sections, chars_max, lines_max)
     if kept:
         text = "".join(sections[:kept]).rstrip()
         titles = [section.partition("\n")[0].lstrip("# ").rstrip("# ") for section in sections[kept:]]
         note = f"\n\n(Left out: {'; '.join(titles)})"
         return text + note if len(text) + len(note) <= chars_max and text.count("\n") + 2 < lines_max else text
     for pieces in (_PARAGRAPH_END.split(sections[0]), sections[0].splitlines(keepends=True)):
-        kept = _fitting(pieces, chars_max, lines_max)
+        kept = _count_fitting(pieces, chars_max, lines_max)
         if kept and (text := "".join(pieces[:kept]).rstrip()):
             return text
     return body[:chars_max] if lines_max else ""
 
 
-def _fitting(pieces: Sequence[str], chars_max: int, lines_max: int) -> int:
+def _count_fitting(pieces: Sequence[str], chars_max: int, lines_max: int) -> int:
     chars = lines = 0
     for place, piece in enumerate(pieces):
         chars, lines = chars + len(piece), lines + piece.count("\n")

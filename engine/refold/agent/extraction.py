@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.agent.candidates import state_in
-from refold.agent.parts import line_of, quoted
+from refold.agent.parts import line_of, quote_text
 from refold.agent.providers import JsonProvider, JsonResult, NoJson, ProviderFailed
 from refold.agent.secrets import secret_in
 from refold.agent.tools import is_storable
@@ -218,7 +218,7 @@ SCHEMA: Final[Mapping[str, Any]] = {
 }
 
 
-def known_memories(project: Project) -> list[str]:
+def memory_lines(project: Project) -> list[str]:
     """List the most important memories as the prompt shows them, including those that await approval."""
     entries = [entry for entry in project.list() if entry.status in ("active", "pending_review")]
     entries.sort(key=lambda entry: (-entry.importance, entry.seq))
@@ -235,15 +235,15 @@ def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence
         if (line := _line(message))
     ]
     return _PROMPT.format(
-        task=_section([quoted(summary.task_description, "  ")]),
-        files=_section(_newest(files)),
-        findings=_section(_newest([f"- {quoted(text, '  ')}" for text in summary.key_findings])),
+        task=_section([quote_text(summary.task_description, "  ")]),
+        files=_section(_newest_lines(files)),
+        findings=_section(_newest_lines([f"- {quote_text(text, '  ')}" for text in summary.key_findings])),
         conversation="\n".join(lines) or "(none)",
         known=_section(known),
     )
 
 
-def _newest(lines: Sequence[str]) -> Sequence[str]:
+def _newest_lines(lines: Sequence[str]) -> Sequence[str]:
     size = count = 0
     for line in reversed(lines):
         size += min(len(line), EXTRACTION_SECTION_CHARS_MAX) + 1
@@ -266,7 +266,7 @@ def _section(lines: Sequence[str]) -> str:
 
 
 def _line(message: Message) -> str:
-    text = quoted(text_of(message), "  ")
+    text = quote_text(text_of(message), "  ")
     return f"{message.role}: {text}" if text else ""
 
 
@@ -316,7 +316,7 @@ def extract(
     _check(chat, provider, memory, messages, summary)
     erased = _erased_seqs(chat)
     read = chat.session.extracted_seq()
-    fresh = unread(chat) if messages is None else [message for message in messages if message.seq > read]
+    fresh = unread_messages(chat) if messages is None else [message for message in messages if message.seq > read]
     session = _summary(chat, summary)
     if not fresh and not (session.key_findings and _has_findings(chat, read)):
         return Extracted()
@@ -325,14 +325,14 @@ def extract(
     result = Extracted()
     pages = list(_pages(fresh))
     waiting = pages[:EXTRACTION_PAGES_COUNT_MAX]
-    with _noting_unread():
+    with _note_unread():
         while waiting:
             page = waiting.pop(0)
-            question = [{"role": "user", "content": prompt(session, page, known_memories(store))}]
+            question = [{"role": "user", "content": prompt(session, page, memory_lines(store))}]
             answer = provider.complete_json(question, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
             if not isinstance(cast("object", answer), JsonResult):
                 raise ProviderFailed(
-                    f"{provider.id} returned {checks.shown(answer)}, not a JsonResult; nothing of this page was written"
+                    f"{provider.id} returned {checks.brief(answer)}, not a JsonResult; nothing of this page was written"
                 )
             lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes)
             cut = (
@@ -370,7 +370,7 @@ def extract(
 
 
 @contextmanager
-def _noting_unread() -> Generator[None]:
+def _note_unread() -> Generator[None]:
     """Add a note to an exception about what happens to the unread messages."""
     try:
         yield
@@ -382,21 +382,21 @@ def _noting_unread() -> Generator[None]:
 def _check(chat: object, provider: object, memory: object, messages: object, summary: object) -> None:
     """Reject arguments that cannot be read or written, before calling a model."""
     if not isinstance(chat, Conversation) or not isinstance(memory, Memory):
-        checks.invalid(f"extract takes a Conversation and memory=, not {checks.shown(chat)} and {checks.shown(memory)}")
+        checks.invalid(f"extract takes a Conversation and memory=, not {checks.brief(chat)} and {checks.brief(memory)}")
     if not isinstance(provider, JsonProvider):
-        checks.invalid(f"provider needs an id and complete_json, which {checks.shown(provider)} lacks")
-    shown = checks.shown(messages)
+        checks.invalid(f"provider needs an id and complete_json, which {checks.brief(provider)} lacks")
+    shown = checks.brief(messages)
     items = cast("Sequence[object]", messages) if isinstance(messages, (list, tuple)) else ()
     if messages is not None and (items is not messages or not all(isinstance(item, Message) for item in items)):
         checks.invalid(f"messages must be a list of Message, not {shown}")
     if summary is not None and not isinstance(summary, SessionSummary):
-        checks.invalid(f"summary must be a SessionSummary, not {checks.shown(summary)}")
+        checks.invalid(f"summary must be a SessionSummary, not {checks.brief(summary)}")
     chat.session.check_writable()
     with memory.batch():
         pass  # Refused inside another batch: uncommitted events cannot be sources.
 
 
-def unread(chat: Conversation) -> list[Message]:
+def unread_messages(chat: Conversation) -> list[Message]:
     """List the messages that no model has read yet, oldest first: those in the window, and those evicted unread."""
     read = chat.session.extracted_seq()
     messages = {message.seq: message for message in chat.window() if message.seq > read}
@@ -538,13 +538,13 @@ def extract_idle(
     `now_ns` defaults to the current time. An error of the provider is raised; conversations before it stay extracted.
     """
     if not isinstance(cast("object", idle_seconds), (int, float)) or not 0 <= idle_seconds < _IDLE_SECONDS_MAX:
-        checks.invalid(f"idle_seconds is {checks.shown(idle_seconds)}; give a number from 0 to {_IDLE_SECONDS_MAX:,}")
+        checks.invalid(f"idle_seconds is {checks.brief(idle_seconds)}; give a number from 0 to {_IDLE_SECONDS_MAX:,}")
     if not (memory.settings.get("memory_enabled") and memory.settings.get("memory_auto_extract")):
         return {}
     results: dict[str, Extracted] = {}
     for name in memory.conversations():
         chat = memory.conversation(name)
-        messages = unread(chat)
+        messages = unread_messages(chat)
         if messages:
             age_ns = (chat.session.now_ns() if now_ns is None else now_ns) - messages[-1].time_ns
             if age_ns >= idle_seconds * 1_000_000_000:

@@ -24,7 +24,7 @@ from refold import checks
 from refold.agent.context import NamedSkill
 from refold.agent.parts import one_line
 from refold.agent.providers import NoJson, ProviderFailed, Usage
-from refold.agent.tools import ToolResult, actor_of, storable
+from refold.agent.tools import ToolResult, actor_of, storable_text
 from refold.engine.origin import origin_in
 from refold.engine.subscriptions import Subscription
 from refold.errors import EmbedderFailed, RefoldError, StoreBusy, StoreUnreachable
@@ -216,7 +216,7 @@ class Hooks:
         an object that is not callable.
         """
         if point not in POINTS:
-            checks.invalid(f"point is {checks.shown(point)}; give one of {', '.join(POINTS)}")
+            checks.invalid(f"point is {checks.brief(point)}; give one of {', '.join(POINTS)}")
         if not callable(hook):
             checks.invalid(f"a hook must be a function, not {type(hook).__name__} ({checks.shown(hook)})")
         self._hooks[point].append(hook)
@@ -241,7 +241,7 @@ class Hooks:
     ) -> HookContext:
         """Return the context to pass to the hooks of a session."""
         if not isinstance(cast("object", chat), Conversation):
-            checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)})")
+            checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.brief(chat)})")
         name = project or chat.project or "default"
         return HookContext(self._memory, chat, name, provider_name, model_name, {}, [])
 
@@ -271,7 +271,7 @@ class Hooks:
         Raises `Blocked` if a hook gives a reason not to call the model, fails, or times out.
         """
         for hook in tuple(self._hooks[BEFORE_LLM]):
-            answer, problem = self._heard(hook, context, deepcopy(messages), takes=(BeforeLlmResult,))
+            answer, problem = self._ask(hook, context, deepcopy(messages), takes=(BeforeLlmResult,))
             if problem is not None:
                 raise Blocked(f"{problem}, so the model was not asked; mend or unregister it")
             if isinstance(answer, BeforeLlmResult):
@@ -372,18 +372,18 @@ class Hooks:
         """
         takes = (type(result), *_SHORT_FORMS.get(type(result), ()))
         for hook in tuple(self._hooks[point]):
-            answer, problem = self._heard(hook, *arguments(result), takes=takes)
+            answer, problem = self._ask(hook, *arguments(result), takes=takes)
             if problem is not None and on_failure is not None:
                 answer = on_failure(problem)
-            result = _merged(result, answer)
+            result = _merge(result, answer)
             if getattr(result, stop) not in (None, False):
                 break
         return result
 
     def _call(self, hook: Hook, context: HookContext, *arguments: Any, cause: int | None = None) -> None:
-        self._heard(hook, context, *arguments, cause=cause)
+        self._ask(hook, context, *arguments, cause=cause)
 
-    def _heard(
+    def _ask(
         self,
         hook: Hook,
         context: HookContext,
@@ -398,7 +398,7 @@ class Hooks:
         """
         answer, problem, why = self._answer(hook, context, arguments, cause, takes)
         if problem is not None:
-            context.notify(storable(f"{problem}{why}"))
+            context.notify(storable_text(f"{problem}{why}"))
         return answer, problem
 
     def _answer(
@@ -409,10 +409,10 @@ class Hooks:
         cause: int | None,
         takes: tuple[type[object], ...],
     ) -> tuple[Any, str | None, str]:
-        """Return the answer of a hook and its problem as `_heard` does, and what else the user should read of it."""
+        """Return the answer of a hook and its problem as `_ask` does, and what else the user should read of it."""
         seconds = cast("object", self.timeout_seconds)
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:
-            checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; give a number up to {HOOK_SECONDS_MAX}")
+            checks.invalid(f"timeout_seconds is {checks.brief(seconds)}; give a number up to {HOOK_SECONDS_MAX}")
         name, chat_id = _name_of(hook), context.session_id
         with self._memory.acting(actor_of("hook", getattr(hook, "__name__", type(hook).__name__)), cause=cause):
             future = _start(hook, (context, *arguments))
@@ -432,7 +432,7 @@ class Hooks:
         answer = future.result()
         try:
             if takes and answer is not None and not isinstance(answer, takes):
-                checks.invalid(f"it is {checks.shown(answer)}; return None, or a {takes[0].__name__}")
+                checks.invalid(f"it is {checks.brief(answer)}; return None, or a {takes[0].__name__}")
             _check_answer(answer)
         except (RefoldError, msgspec.MsgspecError, UnicodeError) as problem:
             _LOG.warning(
@@ -480,7 +480,7 @@ def _check_answer(answer: object) -> None:
             checks.text(body, "a skill's text")
 
 
-def _merged(result: S, answer: object) -> S:
+def _merge(result: S, answer: object) -> S:
     if isinstance(result, UserMessageResult) and isinstance(answer, str):
         answer = UserMessageResult(answer)
     if isinstance(result, BeforeToolResult) and isinstance(answer, ToolResult):
@@ -528,7 +528,7 @@ def _finish(hook: Hook, arguments: tuple[Any, ...]) -> Any:
 P = ParamSpec("P")
 
 
-def _awaitable(
+def _make_async(
     verb: Callable[Concatenate[Hooks, P], R],
 ) -> Callable[Concatenate["AsyncHooks", P], Coroutine[Any, Any, R]]:
     @wraps(verb)
@@ -558,16 +558,16 @@ class AsyncHooks:
     def __init__(self, plain: Hooks) -> None:
         self.plain = plain  # The plain handle, for registering hooks and making contexts.
 
-    fire_session_start = _awaitable(Hooks.fire_session_start)
-    fire_user_message = _awaitable(Hooks.fire_user_message)
-    fire_deferred = _awaitable(Hooks.fire_deferred)
-    fire_before_llm = _awaitable(Hooks.fire_before_llm)
-    fire_after_llm = _awaitable(Hooks.fire_after_llm)
-    fire_before_tool = _awaitable(Hooks.fire_before_tool)
-    fire_after_tool = _awaitable(Hooks.fire_after_tool)
-    fire_session_end = _awaitable(Hooks.fire_session_end)
-    fire_compaction = _awaitable(Hooks.fire_compaction)
-    compacted = _awaitable(Hooks.compacted)
+    fire_session_start = _make_async(Hooks.fire_session_start)
+    fire_user_message = _make_async(Hooks.fire_user_message)
+    fire_deferred = _make_async(Hooks.fire_deferred)
+    fire_before_llm = _make_async(Hooks.fire_before_llm)
+    fire_after_llm = _make_async(Hooks.fire_after_llm)
+    fire_before_tool = _make_async(Hooks.fire_before_tool)
+    fire_after_tool = _make_async(Hooks.fire_after_tool)
+    fire_session_end = _make_async(Hooks.fire_session_end)
+    fire_compaction = _make_async(Hooks.fire_compaction)
+    compacted = _make_async(Hooks.compacted)
 
     def __repr__(self) -> str:
         return f"Async{self.plain!r}"

@@ -20,11 +20,11 @@ from msgspec.structs import replace
 from refold import checks
 from refold.agent.arguments import decode_arguments
 from refold.agent.builtin import BUILT_IN_NAMES, files_tool
-from refold.agent.candidates import Group, groups_of, needed_of
+from refold.agent.candidates import Group, groups_of, required_messages
 from refold.agent.context import ContextBudget, is_shown, recorded_budget, recorded_skills
 from refold.agent.hooks import Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
-from refold.agent.tools import OK, ToolResult, storable
+from refold.agent.tools import OK, ToolResult, storable_text
 from refold.errors import InvalidInput, LimitExceeded, StoreBusy, WrongVersion
 from refold.event import HOST, ConversationOpened, Event, Recorded, Stamp
 from refold.limits import (
@@ -39,7 +39,7 @@ from refold.limits import (
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
 from refold.memory.options import core_of
-from refold.memory.reasons import shortened
+from refold.memory.reasons import shorten
 from refold.memory.turns import open_turn_of
 from refold.message import ORIGINAL_KEY, Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.results import SessionSummary
@@ -112,12 +112,12 @@ class _ModelReply(NamedTuple):
     stop_reason: str | None
 
 
-class _Executed(NamedTuple):
+class _Execution(NamedTuple):
     result: ToolResult
     output: str
 
 
-def unanswered_in(chat: Conversation) -> Message | None:
+def unanswered_message(chat: Conversation) -> Message | None:
     """Return the newest user message, in the window or evicted, or `None` if the model has answered it."""
     core, at = core_of(chat)
     return open_turn_of(core, chat.place[0], at).question
@@ -192,7 +192,7 @@ class AgentLoop:
         Ctrl-C, or an empty answer, which is not recorded. The message then has no answer: `resume()` continues from
         there, and the notices of a `run` with another text mention the message.
         """
-        unanswered = unanswered_in(self.chat)
+        unanswered = unanswered_message(self.chat)
         if unanswered is not None and checks.text(text, "text") in _texts_of(unanswered):
             return self.resume()
         self._begin()
@@ -202,7 +202,7 @@ class AgentLoop:
             self._hooks.fire_deferred(self._context, ())
             return Turn("", 0, answer.stop_reason, notices=self.notices[noticed:])
         if unanswered is not None:
-            said = shortened(_texts_of(unanswered)[0])
+            said = shorten(_texts_of(unanswered)[0])
             self._context.notify(
                 f"message {unanswered.seq} ({said!r}) has no answer; resume() would have gone on with it"
             )
@@ -219,7 +219,7 @@ class AgentLoop:
         Interrupted tool calls are answered from their records. Raises `InvalidInput` if the last user message already
         has its answer.
         """
-        message = unanswered_in(self.chat)
+        message = unanswered_message(self.chat)
         if message is None:
             checks.invalid(f"the conversation {self.chat.id!r} waits for no answer of the model; call run(text)")
         self._begin()
@@ -300,10 +300,10 @@ class AgentLoop:
         for call in calls:
             executed = self._execute(call)
             block_reason = self._answer_call(made, call, executed)
-            stop_reason = stop_reason or block_reason or self._failed_again(call, executed.result)
+            stop_reason = stop_reason or block_reason or self._count_failure(call, executed.result)
         return stop_reason
 
-    def _answer_call(self, made: Message, call: Call, executed: _Executed) -> str | None:
+    def _answer_call(self, made: Message, call: Call, executed: _Execution) -> str | None:
         """Append the output of a call as the hooks leave it; return a reason to end the turn, if a hook gives one."""
         after = self._hooks.fire_after_tool(self._context, call.name, executed.result)
         output = executed.output if after.replacement_output is None else after.replacement_output
@@ -313,7 +313,7 @@ class AgentLoop:
             self._append_output(made, call, output, executed.result.sources)
         return after.block_reason
 
-    def _failed_again(self, call: Call, result: ToolResult) -> str | None:
+    def _count_failure(self, call: Call, result: ToolResult) -> str | None:
         """Return a reason to end the turn if the same call has failed too often."""
         own = (call.name, call.arguments)
         self._failures[own] = 0 if result.outcome in (OK, SKIPPED) else self._failures[own] + 1
@@ -321,7 +321,7 @@ class AgentLoop:
             return None
         return f"the model called {call.name!r} {self._failures[own]} times with the same arguments: {result.text}"
 
-    def _execute(self, call: Call) -> _Executed:
+    def _execute(self, call: Call) -> _Execution:
         """Execute one call, unless a hook skips it, and record it either way."""
         try:
             arguments = decode_arguments(call.arguments)
@@ -336,7 +336,7 @@ class AgentLoop:
                 record=True,
                 call_id=call.id,
             )
-            return _Executed(result, result.text)
+            return _Execution(result, result.text)
         output = before.output if before.output is not None else f"Error: {before.skip_reason or 'skipped'}"
         sources = self.chat.session.provenance()
         with self.memory.tools.acting(call.name):
@@ -344,7 +344,7 @@ class AgentLoop:
                 call.name, arguments, output, outcome=SKIPPED, call_id=call.id, sources=sources
             )
         result = ToolResult(call.name, SKIPPED, msgspec.json.encode(output), output, (stamp.seq,))
-        return _Executed(result, output)
+        return _Execution(result, output)
 
     def _close_interrupted_calls(self) -> None:
         """Answer the interrupted calls at the end of the window, with their recorded results if there are any."""
@@ -362,15 +362,15 @@ class AgentLoop:
                     self._append_output(message, call, INTERRUPTED)
             return
 
-    def _results(self, after: int) -> dict[str, _Executed]:
+    def _results(self, after: int) -> dict[str, _Execution]:
         """Return the results of calls recorded after a seq, keyed by call id."""
-        results: dict[str, _Executed] = {}
+        results: dict[str, _Execution] = {}
         for event, stamp in self.chat.events(after):
             if isinstance(event, ToolExecuted) and event.call_id and not stamp.erased:
                 value: object = msgspec.json.decode(event.result)
                 message = value if isinstance(value, str) and event.outcome != OK else ""
                 result = ToolResult(event.name, event.outcome, event.result, message, (stamp.seq,))
-                results[event.call_id] = _Executed(result, message if event.outcome == SKIPPED else result.text)
+                results[event.call_id] = _Execution(result, message if event.outcome == SKIPPED else result.text)
         return results
 
     def _append(
@@ -384,7 +384,7 @@ class AgentLoop:
 
         def append() -> Message:
             if calls:
-                fields["tool_calls"] = _recorded_calls(calls, self.chat.window())
+                fields["tool_calls"] = _render_calls(calls, self.chat.window())
             message = self.chat.append(role, content, **fields)
             if must_fit:
                 self._check_fit(message)
@@ -405,7 +405,7 @@ class AgentLoop:
         """Raise `LimitExceeded` unless the window has room for a message beside what each context has to show."""
         is_live = any(each.id == message.id for each in self.chat.window())
         core, at = core_of(self.chat)
-        needed = needed_of(list(groups_of(open_turn_of(core, self.chat.place[0], at).messages)))
+        needed = required_messages(list(groups_of(open_turn_of(core, self.chat.place[0], at).messages)))
         if not is_live or sum(each.tokens for each, _ in needed) > self.chat.window_tokens:
             raise LimitExceeded(
                 f"a {message.role} message of {message.tokens} tokens does not fit the window, which holds "
@@ -452,12 +452,12 @@ def _check(memory: object, chat: object, model: object) -> None:
     """Reject arguments that the loop cannot run with, before its first turn."""
     if not isinstance(memory, Memory):
         checks.invalid(
-            f"AgentLoop takes a Memory, not {type(memory).__name__} ({checks.shown(memory)}); "
+            f"AgentLoop takes a Memory, not {type(memory).__name__} ({checks.brief(memory)}); "
             "make one with Memory() or Memory(path)"
         )
     if not isinstance(chat, Conversation):
         checks.invalid(
-            f"AgentLoop takes a Conversation, not {type(chat).__name__} ({checks.shown(chat)}); "
+            f"AgentLoop takes a Conversation, not {type(chat).__name__} ({checks.brief(chat)}); "
             "make one with memory.conversation('chat-42')"
         )
     if not callable(getattr(model, "reply", None)):
@@ -492,30 +492,30 @@ def _storable_reply(reply: object) -> Reply:
     if inspect.isawaitable(reply):
         checks.invalid(_ASYNC_REPLY)
     if not isinstance(reply, Reply) or not isinstance(cast("object", reply.text), (str, NoneType)):
-        checks.invalid(f"a model's reply must be a Reply with a text or None, not {checks.shown(reply)}")
+        checks.invalid(f"a model's reply must be a Reply with a text or None, not {checks.brief(reply)}")
     calls = reply.calls if isinstance(cast("object", reply.calls), (tuple, list)) else (reply.calls,)
-    text = None if reply.text is None else storable(reply.text, len(reply.text))
+    text = None if reply.text is None else storable_text(reply.text, len(reply.text))
     if not isinstance(cast("object", reply.usage), (Usage, NoneType)):
-        checks.invalid(f"a reply's usage must be a Usage or None, not {checks.shown(reply.usage)}")
+        checks.invalid(f"a reply's usage must be a Usage or None, not {checks.brief(reply.usage)}")
     return Reply(text, tuple(map(_storable_call, calls)), reply.usage)
 
 
 def _storable_call(call: object) -> Call:
     if not isinstance(call, Call):
-        checks.invalid(f"a reply's calls must be a tuple of Call, not {checks.shown(call)}")
+        checks.invalid(f"a reply's calls must be a tuple of Call, not {checks.brief(call)}")
     arguments = cast("object", call.arguments)
     try:
         text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         text = ""
     return Call(
-        storable(call.id or "", _ID_CHARS_MAX),
-        storable(call.name or "", TOOL_NAME_CHARS_MAX),
-        storable(text, len(text)),
+        storable_text(call.id or "", _ID_CHARS_MAX),
+        storable_text(call.name or "", TOOL_NAME_CHARS_MAX),
+        storable_text(text, len(text)),
     )
 
 
-def _recorded_calls(calls: Sequence[Call], window: Sequence[Message]) -> list[dict[str, Any]]:
+def _render_calls(calls: Sequence[Call], window: Sequence[Message]) -> list[dict[str, Any]]:
     """Render the calls of a message, renaming those with the id of another call that has no answer of its tool yet."""
     taken = set[str]()
     for group in groups_of(window):
@@ -540,11 +540,11 @@ def _recorded_calls(calls: Sequence[Call], window: Sequence[Message]) -> list[di
 _SCRATCHPAD: Final = (ScratchpadSet, ScratchpadDeleted, NoteAdded, ScratchpadCleared)
 
 
-class _RecordEnded(Exception):
+class _EndOfRecord(Exception):
     """The session went no further here: the model raised, or the process ended."""
 
 
-class _Step(Struct):
+class _StepRecord(Struct):
     """One call of the model: places in the record of the context, the reply, its tool calls and their outputs."""
 
     shown: int
@@ -554,14 +554,14 @@ class _Step(Struct):
     outputs: list[int] = []
 
 
-class _RecordedTurn(Struct):
+class _TurnRecord(Struct):
     """The place of a user message, and the steps that follow it."""
 
     place: int
-    steps: list[_Step] = []
+    steps: list[_StepRecord] = []
 
 
-class _Record:
+class _SessionRecord:
     def __init__(self, chat: Conversation) -> None:
         self.rows: list[Recorded] = list(chat.events())
         for _, stamp in self.rows:
@@ -571,7 +571,7 @@ class _Record:
             checks.invalid(f"conversation {chat.id!r} has no beginning of its own, as a fork; give one that has")
         self.opened: ConversationOpened = self.rows[0].event
         self.places = {stamp.seq: place for place, (_, stamp) in enumerate(self.rows)}
-        self.turns: list[_RecordedTurn] = []
+        self.turns: list[_TurnRecord] = []
         following: object = None
         # As in the loop, a user message starts a turn only if a context was shown right after it.
         begins: set[int] = set()
@@ -584,13 +584,13 @@ class _Record:
             steps = self.turns[-1].steps if self.turns else []
             if isinstance(event, MessageAppended) and event.role == "user":
                 if place in begins:
-                    self.turns.append(_RecordedTurn(place))
+                    self.turns.append(_TurnRecord(place))
             elif isinstance(event, ContextShown) and self.turns:
-                steps.append(_Step(place))
+                steps.append(_StepRecord(place))
             elif steps:
                 self._follow(steps[-1], place, event)
 
-    def _follow(self, step: _Step, place: int, event: object) -> None:
+    def _follow(self, step: _StepRecord, place: int, event: object) -> None:
         if isinstance(event, MessageAppended) and event.role == "assistant" and step.reply is None:
             step.reply = place
             step.call_ids = [call.id for call in calls_of(event.tool_calls)]
@@ -608,12 +608,12 @@ class _Record:
 class _Rerun(AgentLoop):
     """The same loop over a record, which stands in for the model, the hooks and the external tools."""
 
-    def __init__(self, memory: Memory, chat: Conversation, record: _Record, files: str) -> None:
+    def __init__(self, memory: Memory, chat: Conversation, record: _SessionRecord, files: str) -> None:
         super().__init__(memory, chat, self, hooks=Hooks(memory), files=files)
         self._failures_count_max = inf  # The record determines where its turns end.
         self._record = record
-        self._step = _Step(0)
-        self._steps = deque[_Step]()
+        self._step = _StepRecord(0)
+        self._steps = deque[_StepRecord]()
         self._executed_count = 0
         self._user_place = 0  # The place of the user's message.
         self._next = 0  # The place of the next message to append.
@@ -624,11 +624,11 @@ class _Rerun(AgentLoop):
             self._user_place = self._next = turn.place
             self._steps, self._steps_count_max = deque(turn.steps), len(turn.steps)
             self._catch_up(turn.place)
-            with suppress(_RecordEnded):  # As in the session, the next user message continues from here.
+            with suppress(_EndOfRecord):  # As in the session, the next user message continues from here.
                 self.run(event.text or "")
-            while any(step.reply is not None for step in self._steps) and unanswered_in(self.chat) is not None:
+            while any(step.reply is not None for step in self._steps) and unanswered_message(self.chat) is not None:
                 self._catch_up(self._steps[0].shown)
-                with suppress(_RecordEnded):
+                with suppress(_EndOfRecord):
                     self.resume()
         self._catch_up(len(self._record.rows))
 
@@ -638,7 +638,7 @@ class _Rerun(AgentLoop):
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - protocol
         if self._step.reply is None:
-            raise _RecordEnded
+            raise _EndOfRecord
         self._next = self._step.reply
         event = self._record.message(self._next)
         return Reply(event.text, calls_of(event.tool_calls))
@@ -650,10 +650,10 @@ class _Rerun(AgentLoop):
         self._tools = replace(self._tools, profile_name=shown.profile, journal_name=shown.journal)
         return super()._ask(query)
 
-    def _execute(self, call: Call) -> _Executed:
+    def _execute(self, call: Call) -> _Execution:
         step, index = self._step, self._executed_count
         if index == len(step.calls):
-            raise _RecordEnded
+            raise _EndOfRecord
         place = step.calls[index]
         event = cast("ToolExecuted", self._record.rows[place].event)
         # Tools that change only the memory run again; so does the files tool if it is registered here.
@@ -670,11 +670,11 @@ class _Rerun(AgentLoop):
         with self._acting(place):
             stamp = self._record_call(event, sources)
         if index == len(step.outputs):
-            raise _RecordEnded
+            raise _EndOfRecord
         self._next = step.outputs[index]
         self._executed_count += 1
         output = self._record.message(self._next).text or ""
-        return _Executed(ToolResult(event.name, event.outcome, event.result, sources=(stamp.seq,)), output)
+        return _Execution(ToolResult(event.name, event.outcome, event.result, sources=(stamp.seq,)), output)
 
     def _write(self, write: Callable[[], T]) -> T:
         self._catch_up(self._next)
@@ -768,7 +768,7 @@ def rerun(chat: Conversation, memory: Memory, *, ended: bool = False, files: str
     `InvalidInput` if the other memory already has the conversation, for a fork, and for a record that was erased,
     restored or imported.
     """
-    record = _Record(chat)
+    record = _SessionRecord(chat)
     opened = record.opened
     copy = memory.conversation(chat.id, project=opened.project, window_tokens=opened.window_tokens, embed=opened.embed)
     if copy.version:

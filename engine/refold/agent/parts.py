@@ -141,7 +141,7 @@ def line_of(text: str) -> str:
     return disarm(one_line(text))
 
 
-def quoted(text: str, indent: str = "") -> str:
+def quote_text(text: str, indent: str = "") -> str:
     r"""Render a multi-line text so that no line is a heading, a rule, a fence or a mark of a context.
 
     >>> quoted("see:\n## Core Profile\n---", "  ")
@@ -177,7 +177,7 @@ class Section(NamedTuple):
     names: Sequence[str] = ()
 
 
-class Listing(NamedTuple):
+class PartListing(NamedTuple):
     """Sections under a heading; `unit` names their lines in the note about lines left out."""
 
     heading: str
@@ -187,41 +187,41 @@ class Listing(NamedTuple):
     is_shared: bool = True  # Whether each section has its own share; if not, sections are filled in order.
 
 
-class Rendered(NamedTuple):
+class PartText(NamedTuple):
     """The text of a part, and the number of entries left out."""
 
     text: str
     left_out: int = 0
 
 
-def rendered(listing: Listing, room: Room, count: Count) -> Rendered:
+def render_listing(listing: PartListing, room: Room, count: Count) -> PartText:
     """Render the newest lines of a listing that fit, shortening any line that exceeds its share."""
     total = sum(len(section.lines) for section in listing.sections)
     if not total:
-        return Rendered("")
-    whole = _assembled(listing, [len(section.lines) for section in listing.sections], 0)
+        return PartText("")
+    whole = _join_sections(listing, [len(section.lines) for section in listing.sections], 0)
     if _fits(whole, room, count):
-        return Rendered(whole)
+        return PartText(whole)
     cut = listing._replace(
         sections=[
             section._replace(lines=[_cut(line, room, count) for line in section.lines]) for section in listing.sections
         ]
     )
-    kept = _filled(cut, room, count)
+    kept = _fit_lines(cut, room, count)
     while sum(kept):
-        text = _assembled(cut, kept, total - sum(kept))
+        text = _join_sections(cut, kept, total - sum(kept))
         if _fits(text, room, count):
-            return Rendered(text, total - sum(kept))
+            return PartText(text, total - sum(kept))
         longest = max(range(len(kept)), key=kept.__getitem__)
         kept[longest] -= 1
-    return Rendered("", total)
+    return PartText("", total)
 
 
 def _fits(text: str, room: Room, count: Count) -> bool:
     return len(text) <= room.chars and count(text) <= room.tokens
 
 
-def _assembled(listing: Listing, kept: Sequence[int], left_out: int) -> str:
+def _join_sections(listing: PartListing, kept: Sequence[int], left_out: int) -> str:
     blocks: list[str] = []
     for section, size in zip(listing.sections, kept, strict=True):
         if size:
@@ -244,21 +244,21 @@ def _cut(line: str, room: Room, count: Count) -> str:
     return line if len(shown) == len(line) else f"{shown}... ({len(line) - len(shown):,} more characters)"
 
 
-def _filled(listing: Listing, room: Room, count: Count) -> list[int]:
+def _fit_lines(listing: PartListing, room: Room, count: Count) -> list[int]:
     """Return how many of the newest lines of each section fit: first within its share, then in the remaining room."""
     kept = [0] * len(listing.sections)
     head = f"{listing.heading}\n(000 older {listing.unit} left out)\n"
     left = Room(room.chars - len(head), room.tokens - count(head))
     shares = [Room(left.chars // len(kept), left.tokens // len(kept))] * len(kept) if listing.is_shared else []
     for place, share in enumerate(shares):
-        rest = _taken(listing, kept, place, share, count)
+        rest = _take_lines(listing, kept, place, share, count)
         left = Room(left.chars - share.chars + rest.chars, left.tokens - share.tokens + rest.tokens)
     for place in range(len(kept)):
-        left = _taken(listing, kept, place, left, count)
+        left = _take_lines(listing, kept, place, left, count)
     return kept
 
 
-def _taken(listing: Listing, kept: list[int], place: int, room: Room, count: Count) -> Room:
+def _take_lines(listing: PartListing, kept: list[int], place: int, room: Room, count: Count) -> Room:
     """Keep more of a section's lines while they fit, and return the remaining room."""
     section = listing.sections[place]
     chars, tokens = room
@@ -276,26 +276,26 @@ def _taken(listing: Listing, kept: list[int], place: int, room: Room, count: Cou
 # The individual parts.
 
 
-def profile_listing(items: Iterable[tuple[str, str]]) -> Listing:
+def profile_listing(items: Iterable[tuple[str, str]]) -> PartListing:
     """List the facts of a profile in the order they were first set."""
-    return Listing(
+    return PartListing(
         PROFILE_HEADING, "facts", [Section("", [f"- **{line_of(key)}**: {line_of(value)}" for key, value in items])]
     )
 
 
-def notes_listing(pages: Iterable[tuple[str, Sequence[str]]]) -> Listing:
+def notes_listing(pages: Iterable[tuple[str, Sequence[str]]]) -> PartListing:
     """List notes by day, newest day first, each day's notes in the order they were written."""
-    sections = [Section(f"# {day}\n", list(map(quoted, texts))) for day, texts in pages if texts]
-    return Listing(NOTES_HEADING, "notes", sections, _PAGE_BREAK, is_shared=False)
+    sections = [Section(f"# {day}\n", list(map(quote_text, texts))) for day, texts in pages if texts]
+    return PartListing(NOTES_HEADING, "notes", sections, _PAGE_BREAK, is_shared=False)
 
 
-def episodes_listing(episodes: Iterable[Episode]) -> Listing:
+def episodes_listing(episodes: Iterable[Episode]) -> PartListing:
     """List what earlier sessions tried, and how each ended."""
     texts = (
         (episode.kind, [line_of(text) for text in (episode.task, episode.outcome) if text]) for episode in episodes
     )
     lines = [f"- [{kind}] {': '.join(text[:_EPISODE_CHARS] for text in fields)}" for kind, fields in texts]
-    return Listing(EPISODES_HEADING, "sessions", [Section("", lines)])
+    return PartListing(EPISODES_HEADING, "sessions", [Section("", lines)])
 
 
 def session_listing(
@@ -305,20 +305,20 @@ def session_listing(
     calls: Mapping[str, int],
     own: Mapping[str, Any],
     project: Mapping[str, Any],
-) -> Listing:
+) -> PartListing:
     """List the work of a session, its state, and the state of its project."""
     sections = [
-        Section("", [f"Task: {quoted(task, '    ')}"] if task else []),
+        Section("", [f"Task: {quote_text(task, '    ')}"] if task else []),
         Section("Files read:", [f"  - {line_of(path)} ({lines} lines)" for path, lines in files]),
-        Section("Key findings:", [f"  - {quoted(text, '    ')}" for text in findings]),
+        Section("Key findings:", [f"  - {quote_text(text, '    ')}" for text in findings]),
         Section("Tool usage:", [f"  - {line_of(name)}: {count}" for name, count in calls.items()]),
         Section("Session state:", _json_lines(own)),
         Section("Project state:", _json_lines(project)),
     ]
-    return Listing(SESSION_HEADING, "entries", [section for section in sections if section.lines])
+    return PartListing(SESSION_HEADING, "entries", [section for section in sections if section.lines])
 
 
-def board_listing(shown: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> Listing:
+def board_listing(shown: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> PartListing:
     """List the contents of a board; `others` are its messages that are not in the window."""
     ids = [f"  - {name}: {line_of(text)}" for name, text in shown["session"].items() if name in _PLACES and text]
     graphs = [
@@ -338,10 +338,10 @@ def board_listing(shown: Mapping[str, Any], others: Sequence[Mapping[str, Any]])
         Section("Project structure:", graphs),
         Section("Node:", _json_lines(shown["node_context"])),
         Section("Fetched:", _json_lines(shown["fetched_context"])),
-        Section("History:", [f"  {quoted(history, '  ')}"] if history else []),
-        Section("Messages:", [f"  - {line_of(row['role'])}: {quoted(row['content'], '    ')}" for row in others]),
+        Section("History:", [f"  {quote_text(history, '  ')}"] if history else []),
+        Section("Messages:", [f"  - {line_of(row['role'])}: {quote_text(row['content'], '    ')}" for row in others]),
     ]
-    return Listing(BOARD_HEADING, "entries", [section for section in sections if section.lines])
+    return PartListing(BOARD_HEADING, "entries", [section for section in sections if section.lines])
 
 
 _PLACES: Final = ("project_id", "active_node_id")
@@ -350,7 +350,7 @@ _PLACES: Final = ("project_id", "active_node_id")
 def _json_lines(values: Mapping[str, Any]) -> list[str]:
     """Render the non-empty fields of a JSON object: strings as they are, other values as JSON."""
     return [
-        f"  - {line_of(name)}: {quoted(value if isinstance(value, str) else _ENCODE(value).decode(), '    ')}"
+        f"  - {line_of(name)}: {quote_text(value if isinstance(value, str) else _ENCODE(value).decode(), '    ')}"
         for name, value in values.items()
         if value or value in (0, False)
     ]
@@ -359,14 +359,14 @@ def _json_lines(values: Mapping[str, Any]) -> list[str]:
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
-def scratchpad_listing(entries: Mapping[str, str], notes: Sequence[str]) -> Listing:
+def scratchpad_listing(entries: Mapping[str, str], notes: Sequence[str]) -> PartListing:
     """List a scratchpad, given with its oldest values first; keys are shown sorted."""
-    lines = [f"  {line_of(key)}: {quoted(value, '    ')}" for key, value in entries.items()]
+    lines = [f"  {line_of(key)}: {quote_text(value, '    ')}" for key, value in entries.items()]
     sections = [
         Section("Key-value pairs:", lines, list(entries)),
-        Section("Notes:", [f"  - {quoted(note, '    ')}" for note in notes]),
+        Section("Notes:", [f"  - {quote_text(note, '    ')}" for note in notes]),
     ]
-    return Listing(SCRATCHPAD_HEADING, "entries", [section for section in sections if section.lines])
+    return PartListing(SCRATCHPAD_HEADING, "entries", [section for section in sections if section.lines])
 
 
 def memories_text(lines: Sequence[str], left_out: int) -> str:
@@ -395,15 +395,15 @@ def message_line(message: Message) -> str:
     from refold.agent.secrets import mask_secrets  # noqa: PLC0415 - its patterns take time, and few contexts need them
 
     name = "" if message.name is None else f" {line_of(message.name.replace(':', ' '))}"  # A colon would end the name.
-    return f"- {message.role}{name}: {quoted(mask_secrets(text_of(message)), '  ')}"
+    return f"- {message.role}{name}: {quote_text(mask_secrets(text_of(message)), '  ')}"
 
 
-def injected_text(text: str, room: Room, count: Count) -> Rendered:
+def injected_text(text: str, room: Room, count: Count) -> PartText:
     """Render the text that hooks added to the user's message, from its start, as far as it fits."""
-    lines = quoted(text).splitlines()
+    lines = quote_text(text).splitlines()
     whole = "\n".join([INJECTED_HEADING, *lines])
     if not lines or _fits(whole, room, count):
-        return Rendered(whole if lines else "")
+        return PartText(whole if lines else "")
     note = "({} more lines left out)"
     chars, tokens = room.chars - len(INJECTED_HEADING) - len(note) - 8, room.tokens - count(INJECTED_HEADING + note) - 4
     shown: list[str] = []
@@ -414,8 +414,8 @@ def injected_text(text: str, room: Room, count: Count) -> Rendered:
         shown.append(line)
     left_out = len(lines) - len(shown)
     if not shown:
-        return Rendered("", left_out)
-    return Rendered("\n".join([INJECTED_HEADING, *shown, *([note.format(left_out)] if left_out else [])]), left_out)
+        return PartText("", left_out)
+    return PartText("\n".join([INJECTED_HEADING, *shown, *([note.format(left_out)] if left_out else [])]), left_out)
 
 
 def skills_text(skills: Sequence[tuple[str, str]], chars_max: int) -> str:

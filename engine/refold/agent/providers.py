@@ -144,7 +144,7 @@ class Usage(Struct, frozen=True):
     output_tokens: int = 0
 
 
-class _Question(NamedTuple):
+class _JsonRequest(NamedTuple):
     system: tuple[str, ...]
     messages: tuple[dict[str, Any], ...]
     schema: Mapping[str, Any]
@@ -156,7 +156,7 @@ class _Question(NamedTuple):
         return [*self.system, _JSON_REMINDER + msgspec.json.encode(self.schema).decode()]
 
 
-def _openai_body(_: Quirks, channel: str, question: _Question) -> dict[str, Any]:
+def _openai_body(_: Quirks, channel: str, question: _JsonRequest) -> dict[str, Any]:
     system, schema = "\n\n".join(question.system_texts(channel)), dict(question.schema)
     forms: dict[str, dict[str, Any]] = {
         JSON_SCHEMA: {
@@ -176,7 +176,7 @@ def _openai_body(_: Quirks, channel: str, question: _Question) -> dict[str, Any]
     return {"messages": [*first, *question.messages]} | forms[channel]
 
 
-def _anthropic_body(quirks: Quirks, channel: str, question: _Question) -> dict[str, Any]:
+def _anthropic_body(quirks: Quirks, channel: str, question: _JsonRequest) -> dict[str, Any]:
     texts = [text for text in question.system_texts(channel) if text]
     blocks: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts]
     if blocks:
@@ -347,7 +347,7 @@ class HttpProvider:
         self, provider: str | Quirks, model: str, *, api_key: str | None = None, url: str | None = None
     ) -> None:
         if not isinstance(cast("object", provider), Quirks) and provider not in tuple(PROVIDERS):
-            checks.invalid(f"provider is {checks.shown(provider)}; give one of {', '.join(PROVIDERS)}, or Quirks")
+            checks.invalid(f"provider is {checks.brief(provider)}; give one of {', '.join(PROVIDERS)}, or Quirks")
         self._quirks = PROVIDERS[provider] if isinstance(provider, str) else provider
         self._model = checks.name(model, "model")
         self._api_key = None if api_key is None else checks.text(api_key, "api_key")
@@ -385,10 +385,10 @@ class HttpProvider:
             or not 0 < seconds <= PROVIDER_SECONDS_MAX
         ):
             advice = f"give a number over 0, at most {PROVIDER_SECONDS_MAX = }"
-            checks.invalid(f"timeout_seconds is {checks.shown(seconds)}; {advice}")
+            checks.invalid(f"timeout_seconds is {checks.brief(seconds)}; {advice}")
         deadline = time.monotonic() + seconds
         limits = {"model": self._model, "temperature": temperature, "max_tokens": max_tokens}
-        question = _Question(tuple(system), tuple(messages), schema, limits)
+        question = _JsonRequest(tuple(system), tuple(messages), schema, limits)
         problem = ProviderFailed(f"{self.id} has no channel")
         for channel in self._quirks.ladder:
             try:
@@ -399,7 +399,7 @@ class HttpProvider:
                 problem = error
         raise problem
 
-    def _ask(self, channel: str, question: _Question, deadline: float) -> JsonResult:
+    def _ask(self, channel: str, question: _JsonRequest, deadline: float) -> JsonResult:
         try:
             body = msgspec.json.encode(_BODIES[self._quirks.wire](self._quirks, channel, question) | question.limits)
         except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
@@ -424,7 +424,7 @@ class HttpProvider:
 
     def _reason(self, content: bytes) -> str:
         """Return the reason in a server's refusal, in one line, without control characters and secrets."""
-        text = _reason_in(content)
+        text = _error_message(content)
         for secret in _secrets_of(self._api_key, self._url):
             text = text.replace(secret, "***")
         line = " ".join("".join(each if each.isprintable() else " " for each in text[: 4 * _REASON_CHARS_MAX]).split())
@@ -469,7 +469,7 @@ def _advice(status: int) -> str:
     return _ADVICE.get(status, "try again later" if status in _SERVER_ERRORS else "see the provider's documentation")
 
 
-def _reason_in(content: bytes) -> str:
+def _error_message(content: bytes) -> str:
     """Return the message in the body of an error, or all of its text."""
     text = content.decode("utf-8", "replace")
     try:
@@ -526,5 +526,5 @@ def _url(text: str) -> SplitResult:
     except ValueError:
         url, is_valid = SplitResult("", "", "", "", ""), False
     if not is_valid or not text.isascii() or not text.isprintable() or " " in text:
-        checks.invalid(f"url is {checks.shown(text)}; give one that begins with http:// or https://")
+        checks.invalid(f"url is {checks.brief(text)}; give one that begins with http:// or https://")
     return url

@@ -36,7 +36,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Text from models, tools and hooks, made safe to store and show.
 
 
-def storable(value: object, chars_max: int = TOOL_MESSAGE_CHARS_MAX) -> str:
+def storable_text(value: object, chars_max: int = TOOL_MESSAGE_CHARS_MAX) -> str:
     r"""Render a value as valid Unicode of at most `chars_max` characters.
 
     >>> storable("caf\udce9"), storable(ValueError("no"))
@@ -45,7 +45,7 @@ def storable(value: object, chars_max: int = TOOL_MESSAGE_CHARS_MAX) -> str:
     try:
         text = str(value)
     except Exception:  # noqa: BLE001 - a foreign __str__ can fail in any way
-        text = checks.shown(value)
+        text = checks.brief(value)
     cut = text if len(text) <= chars_max else f"{text[: chars_max - 3]}..."
     return cut.encode("utf-8", "replace").decode()
 
@@ -75,7 +75,7 @@ def actor_of(kind: str, name: object) -> str:
     >>> actor_of("mcp", "an\neditor"), actor_of("mcp", "")
     ('mcp:aneditor', 'mcp')
     """
-    text = "".join(filter(str.isprintable, storable(name, ACTOR_BYTES_MAX)))
+    text = "".join(filter(str.isprintable, storable_text(name, ACTOR_BYTES_MAX)))
     cut = text.encode()[: ACTOR_BYTES_MAX - len(f"{kind}:")].decode(errors="ignore")
     return f"{kind}:{cut}" if cut else kind
 
@@ -124,11 +124,11 @@ class ToolContext(Struct, frozen=True):
         core, _ = core_of(self.memory)
         if not isinstance(cast("object", sources), Sequence) or isinstance(sources, (str, bytes)):
             checks.invalid(f"cite takes a list of seqs or results, not {type(sources).__name__}")
-        batch = batches.active(core.engine)
+        batch = batches.active_batch(core.engine)
         written = 0 if batch is None else len(batch.transaction)
         # Events written in an open batch have no seq yet, so the event itself is cited.
         last = [
-            core.recorded(each) if isinstance(each, int) and -written <= each < 0 else each
+            core.event(each) if isinstance(each, int) and -written <= each < 0 else each
             for each in sources[-SOURCES_COUNT_MAX:]
         ]
         seqs = core.sources(last)
@@ -299,7 +299,7 @@ class _CancelledError(RefoldError):
     pass
 
 
-class _OnEventLoop(RefoldError):
+class _EventLoopError(RefoldError):
     """An asynchronous tool was called where it cannot run: a mistake of the host, which no model can correct."""
 
 
@@ -315,7 +315,7 @@ _OUTCOMES: Final[tuple[tuple[type[Exception], str, str], ...]] = (
 )
 
 
-class _Registered(NamedTuple):
+class _ToolEntry(NamedTuple):
     definition: ToolDefinition
     tool: Tool
     schema: dict[str, Any] | None  # The schema to check arguments against; `None` if the tool checks them itself.
@@ -337,7 +337,7 @@ class ToolRegistry:
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._tools: dict[str, _Registered] = {}
+        self._tools: dict[str, _ToolEntry] = {}
 
     def __repr__(self) -> str:
         return f"ToolRegistry({', '.join(self._tools)})"
@@ -351,14 +351,14 @@ class ToolRegistry:
         """
         if not isinstance(cast("object", tool), Tool):
             checks.invalid(
-                f"a tool has a name, a description, parameters and execute, which {checks.shown(tool)} lacks"
+                f"a tool has a name, a description, parameters and execute, which {checks.brief(tool)} lacks"
             )
         definition = _definition(tool)
         if definition.name in self._tools:
             checks.invalid(f"a tool named {definition.name!r} is registered; unregister it first, or give another name")
         if len(self._tools) >= TOOLS_COUNT_MAX:
             raise LimitExceeded(f"{TOOLS_COUNT_MAX = } tools are registered; unregister one first")
-        self._tools[definition.name] = _Registered(definition, tool, definition.parameters if checked else None)
+        self._tools[definition.name] = _ToolEntry(definition, tool, definition.parameters if checked else None)
         return definition
 
     def tool(self, function: F) -> F:
@@ -417,7 +417,7 @@ class ToolRegistry:
         The actor of the call's writes is `tool:NAME`, or the given `actor`.
         """
         if conversation is not None and not isinstance(cast("object", conversation), Conversation):
-            checks.invalid(f"conversation must be a Conversation, not {checks.shown(conversation)}")
+            checks.invalid(f"conversation must be a Conversation, not {checks.brief(conversation)}")
         name = project
         if conversation is not None:
             check_own(core_of(self._memory)[0], conversation)
@@ -485,7 +485,7 @@ class ToolRegistry:
             with self.acting(name, context, call_id):
                 value = self._begin(name, arguments, context, call, shown)
                 result = _result(name, _run(name, value) if inspect.isawaitable(value) else value)
-        except _OnEventLoop as error:
+        except _EventLoopError as error:
             raise InvalidInput(str(error)) from None
         except Exception as error:  # noqa: BLE001 - a tool can fail in any way, and the model gets the reason
             result = _error_result(name, error)
@@ -535,7 +535,7 @@ class ToolRegistry:
     ) -> Any:
         registered = self._tools.get(name) if isinstance(cast("object", name), str) else None
         if registered is None:
-            raise _UnknownTool(f"unknown tool '{storable(name, TOOL_NAME_CHARS_MAX)}'")
+            raise _UnknownTool(f"unknown tool '{storable_text(name, TOOL_NAME_CHARS_MAX)}'")
         decoded = decode_arguments(arguments, registered.definition.schema)
         if call is not None and call.error is not None:
             raise call.error
@@ -563,15 +563,15 @@ def _definition(tool: Tool) -> ToolDefinition:
     name = checks.text(tool.name, "a tool's name")
     if _NAME.fullmatch(name) is None:
         rule = f"letters, digits, _ and -, at most {TOOL_NAME_CHARS_MAX = }"
-        checks.invalid(f"no provider takes {checks.shown(name)} as a tool's name; use {rule}")
+        checks.invalid(f"no provider takes {checks.brief(name)} as a tool's name; use {rule}")
     description = checks.text(tool.description, f"the description of {name}")
     for mapping, what in ((tool.parameters, "parameters"), (tool.annotations, "annotations")):
         if not isinstance(cast("object", mapping), Mapping):
-            checks.invalid(f"the {what} of {name} must be a mapping, not {checks.shown(mapping)}")
+            checks.invalid(f"the {what} of {name} must be a mapping, not {checks.brief(mapping)}")
     schema = dict(tool.parameters)
     checks.json_object(schema, f"the parameters of {name}")
     if schema.get("type", "object") != "object":
-        checks.invalid(f"the parameters of {name} are of type {checks.shown(schema['type'])}; make them an object")
+        checks.invalid(f"the parameters of {name} are of type {checks.brief(schema['type'])}; make them an object")
     check_schema(schema, f"the parameters of {name}")
     encoded = msgspec.json.encode({"type": "object", "properties": {}} | schema)
     if len(encoded) > TOOL_SCHEMA_BYTES_MAX:
@@ -639,17 +639,17 @@ def _result(name: str, value: object) -> ToolResult:
 
 
 def _error_result(name: str, error: Exception) -> ToolResult:
-    known = storable(name, TOOL_NAME_CHARS_MAX)
+    known = storable_text(name, TOOL_NAME_CHARS_MAX)
     for kind, outcome, prefix in _OUTCOMES:
         if isinstance(error, kind):
-            return ToolResult(known, outcome, message=f"{prefix}{storable(error)}")
+            return ToolResult(known, outcome, message=f"{prefix}{storable_text(error)}")
     if not isinstance(error, ToolFailed):
         logger().warning("tool %s raised", name, exc_info=error)
     return _failure(known, error)
 
 
 def _failure(name: str, error: Exception) -> ToolResult:
-    return ToolResult(name, FAILED, message=f"execution failed: {storable(error) or type(error).__name__}")
+    return ToolResult(name, FAILED, message=f"execution failed: {storable_text(error) or type(error).__name__}")
 
 
 def _run(name: str, value: Any) -> Any:
@@ -664,7 +664,7 @@ def _run(name: str, value: Any) -> Any:
         return asyncio.run(wait())
     if inspect.iscoroutine(value):
         value.close()
-    raise _OnEventLoop(
+    raise _EventLoopError(
         f"the tool {name!r} is asynchronous, and an event loop runs on this thread; await tools.execute_async(...) "
         f"instead, or run an AgentLoop on another thread: await asyncio.to_thread(loop.run, text)"
     )

@@ -13,7 +13,7 @@ from refold.errors import InvalidInput
 if TYPE_CHECKING:
     from refold.evaluation.agent import Presence
     from refold.evaluation.eviction import Eviction, Recommendation
-    from refold.evaluation.retrieval import Embedded, Figures
+    from refold.evaluation.retrieval import EmbeddedCase, Figures
 
 _EMBEDDERS = ("hashed", "minilm", "wordllama")  # Spelled out so that help loads nothing; a test compares them.
 _NAME_CHARS = 30
@@ -56,9 +56,9 @@ _SOURCES = (
 )
 
 
-def _embedded(*, data: Path, queries: Path | None, embedder: str, vectors: Path | None) -> "list[Embedded]":
+def _embed_cases(*, data: Path, queries: Path | None, embedder: str, vectors: Path | None) -> "list[EmbeddedCase]":
     from refold.evaluation.cases import cases_of
-    from refold.evaluation.retrieval import EMBEDDERS, embedded, stored
+    from refold.evaluation.retrieval import EMBEDDERS, embed_cases, load_vectors
 
     with progress_bar("reading") as progress:
         cases = cases_of(data, queries, progress)
@@ -67,12 +67,12 @@ def _embedded(*, data: Path, queries: Path | None, embedder: str, vectors: Path 
             f"{data} has no conversation with messages; give a file of sessions or a store that has some"
         )
     if vectors is not None:
-        return stored(cases, vectors)
+        return load_vectors(cases, vectors)
     with progress_bar("embedding") as progress:
-        return embedded(cases, EMBEDDERS[embedder](), progress)
+        return embed_cases(cases, EMBEDDERS[embedder](), progress)
 
 
-def _chosen(kind: str, table: Iterable[Any], names: tuple[str, ...]) -> list[Any]:
+def _select_entries(kind: str, table: Iterable[Any], names: tuple[str, ...]) -> list[Any]:
     known = {entry.name: entry for entry in table}
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
@@ -80,7 +80,7 @@ def _chosen(kind: str, table: Iterable[Any], names: tuple[str, ...]) -> list[Any
     return [known[name] for name in names or known]
 
 
-def _each(description: str, items: list[Any], work: Callable[[Any], Any]) -> list[Any]:
+def _map_progress(description: str, items: list[Any], work: Callable[[Any], Any]) -> list[Any]:
     results: list[Any] = []
     with progress_bar(description) as progress:
         for item in items:
@@ -117,18 +117,18 @@ def retrieval(
     """
     from refold.evaluation.retrieval import ALL, SYSTEMS, answers, figures
 
-    embedded = _embedded(**source)
+    embedded = _embed_cases(**source)
     count = sum(bool(question.evidence) for each in embedded for question in each.case.questions)
     if not count:
         raise InvalidInput(
             f"{source['data']} has no question with known evidence; label its conversations with --queries FILE"
         )
     if sweeps:
-        results = _swept(embedded, rankings, sweeps, depth)
+        results = _sweep(embedded, rankings, sweeps, depth)
     else:
-        measure = _each(
+        measure = _map_progress(
             "ranking",
-            _chosen("ranking", SYSTEMS, rankings),
+            _select_entries("ranking", SYSTEMS, rankings),
             lambda system: figures(system.name, answers(embedded, system), depth),
         )
         results = [figure for group in measure for figure in group]
@@ -140,14 +140,14 @@ def retrieval(
     return Output(document, _figure_lines(results, depth, heading))
 
 
-def _swept(
-    embedded: "list[Embedded]", rankings: tuple[str, ...], sweeps: tuple[str, ...], depth: int
+def _sweep(
+    embedded: "list[EmbeddedCase]", rankings: tuple[str, ...], sweeps: tuple[str, ...], depth: int
 ) -> "list[Figures]":
-    from refold.evaluation.retrieval import SYSTEMS, grid_of, swept
+    from refold.evaluation.retrieval import SYSTEMS, grid_of, sweep_rankings
 
     if len(rankings) > 1:
         raise InvalidInput(f"--sweep varies one ranking, and {len(rankings)} are given; give one --ranking")
-    (base,) = _chosen("ranking", SYSTEMS, rankings or ("hybrid",))
+    (base,) = _select_entries("ranking", SYSTEMS, rankings or ("hybrid",))
     fields: dict[str, tuple[Any, ...]] = {}
     for text in sweeps:
         name, _, values = text.partition("=")
@@ -157,7 +157,7 @@ def _swept(
             raise InvalidInput(f"--sweep is given twice for {name}; give all its values at once, such as {name}=A,B")
         fields[name] = tuple(map(_value, values.split(",")))
     with progress_bar("sweeping") as progress:
-        return swept(embedded, grid_of(base.ranking, fields), depth, progress, system=base)
+        return sweep_rankings(embedded, grid_of(base.ranking, fields), depth, progress, system=base)
 
 
 def _value(text: str) -> float | int | str:
@@ -212,14 +212,14 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
     from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, recommendation, trace_of
     from refold.index.ranking import ranking_of
 
-    policies, recall = _chosen("policy", POLICIES, names), ranking_of(ranking)
-    embedded = _embedded(**source)
+    policies, recall = _select_entries("policy", POLICIES, names), ranking_of(ranking)
+    embedded = _embed_cases(**source)
     projects = [each.case.name for each in embedded if each.case.origin == MEMORIES]
     if projects:
         raise InvalidInput(
             f"queries ask for memories of the project {projects[0]!r}, which no window holds; label messages"
         )
-    traces = _each("recalling", embedded, lambda each: trace_of(each, recall))
+    traces = _map_progress("recalling", embedded, lambda each: trace_of(each, recall))
     with progress_bar("replaying") as progress:
         results = list(evictions(traces, budgets or BUDGETS, policies, progress))
     messages = sum(len(trace.pieces) for trace in traces)
@@ -292,7 +292,7 @@ def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: b
     the same budget: the newest messages of all sessions (window), an exact search over all messages (messages), and one
     over all memories (memories).
     """
-    from refold.evaluation.agent import BUDGETS, presences, recordings_of, sent
+    from refold.evaluation.agent import BUDGETS, measure_contexts, presences, recordings_of
     from refold.evaluation.retrieval import ALL, EMBEDDERS
 
     files = [path] if path.is_file() else [file for form in _SETS for file in sorted(path.rglob(form))]
@@ -309,7 +309,7 @@ def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: b
         if not recordings:
             raise InvalidInput(f"{file} has no question with known evidence; give files of LoCoMo or BEAM")
         with progress_bar(f"asking {file.name}") as progress:
-            results = presences(sent(recordings, budgets or BUDGETS, EMBEDDERS[embedder](), progress))
+            results = presences(measure_contexts(recordings, budgets or BUDGETS, EMBEDDERS[embedder](), progress))
         shown = [each for each in results if by_category or each.category == ALL]
         document.append({"name": file.stem, "conversations": len(recordings), "figures": shown})
         lines += _presence_lines(

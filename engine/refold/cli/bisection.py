@@ -8,7 +8,7 @@ import click
 
 from refold.cli import output
 from refold.cli.output import Line
-from refold.cli.root import Moment, Output, known_conversation, known_project, moment_option, seq_of, verb
+from refold.cli.root import Moment, Output, find_conversation, find_project, moment_option, seq_of, verb
 from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -59,20 +59,20 @@ def bisect(
     given = [value for value in (window_lacks, key, memory_lost, file) if value is not None]
     if len(given) != 1:
         raise click.UsageError("give one of --window-lacks, --key, --memory-lost and --python")
-    chat = None if conversation is None else known_conversation(memory, conversation)
+    chat = None if conversation is None else find_conversation(memory, conversation)
     last = seq_of(memory, until)
     first = None if after is None else seq_of(memory, after)
     if window_lacks is not None:
         if chat is None:
             raise click.UsageError("--window-lacks needs a CONVERSATION")
-        predicate = _lacks(chat, window_lacks)
+        predicate = _lacks_message(chat, window_lacks)
         first = _last_with(memory, chat.place[0], window_lacks, last, predicate) if first is None else first
     elif memory_lost is not None:
-        stream = known_project(memory, project).place[0]
-        predicate = _lost(project, memory_lost)
+        stream = find_project(memory, project).place[0]
+        predicate = _lacks_memory(project, memory_lost)
         first = _last_with(memory, stream, memory_lost, last, predicate) if first is None else first
     elif key is not None:
-        predicate = _has(chat, key)
+        predicate = _has_value(chat, key)
     else:
         predicate = _expression(file, chat)
     found = memory.bisect(predicate, after=first or 0, until=last)
@@ -89,14 +89,14 @@ def _lines(memory: "Memory", found: Any) -> list[Line]:
     from refold.importers.values import event_name
 
     stamp = found.stamp
-    head = f"seq {stamp.seq}  {output.time_text(stamp.time_ns)}  {output.shortened(stamp.stream)}  "
+    head = f"seq {stamp.seq}  {output.time_text(stamp.time_ns)}  {output.shorten(stamp.stream)}  "
     return [
         ((head, "cyan"), (event_name(found), "bold"), (output.origin_text(stamp), "dim")),
         *output.event_lines(memory, found),
     ]
 
 
-def _lacks(chat: "Conversation", text: str) -> Predicate:
+def _lacks_message(chat: "Conversation", text: str) -> Predicate:
     from refold.message import text_of
 
     return lambda memory: not any(text in text_of(each) for each in memory.conversation(chat.id).window())
@@ -109,23 +109,23 @@ def _holder(chat: "Conversation", text: str) -> str:
     return next((f": message {each.seq} still holds it" for each in chat.window() if text in text_of(each)), "")
 
 
-def _lost(project: str, text: str) -> Predicate:
+def _lacks_memory(project: str, text: str) -> Predicate:
     return lambda memory: not any(text in (entry.content or "") for entry in memory.project(project).list())
 
 
-def _has(chat: "Conversation | None", pair: str) -> Predicate:
+def _has_value(chat: "Conversation | None", pair: str) -> Predicate:
     key, sign, value = pair.partition("=")
     if not sign:
         raise click.UsageError(f"--key is {pair!r}; give KEY=VALUE")
     if chat is None:
         return lambda memory: memory.profile().get(key) == value
 
-    def has(memory: "Memory") -> bool:
+    def has_value(memory: "Memory") -> bool:
         then = memory.conversation(chat.id)
         known = then.scratchpad.get(key), dict(then.state.items()).get(key)
         return any(found == value or (found is not None and output.json_text(found) == value) for found in known)
 
-    return has
+    return has_value
 
 
 def _expression(file: Any, chat: "Conversation | None") -> Predicate:
@@ -145,12 +145,14 @@ def _expression(file: Any, chat: "Conversation | None") -> Predicate:
 
 def _last_with(memory: "Memory", stream: str, text: str, until: int, lacks: Predicate) -> int:
     """Return the seq of the last event after which a text was present; raises `NotFound` if there is none."""
-    from refold.engine.scan import Sought
+    from refold.engine.scan import EventFilter
     from refold.memory.options import core_of
 
     core = core_of(memory)[0]
-    bringing = core.events(Sought((text.encode(),)), stream, until=until, backwards=True)
-    for found in chain(bringing, islice(core.events(Sought(), stream, until=until), 1)):  # A fork starts with a state.
+    bringing = core.events(EventFilter((text.encode(),)), stream, until=until, backwards=True)
+    for found in chain(
+        bringing, islice(core.events(EventFilter(), stream, until=until), 1)
+    ):  # A fork starts with a state.
         if not lacks(memory.at(found.stamp.seq)):
             return found.stamp.seq
     raise NotFound(f"{text!r} was never in {stream}; `refold search` finds words in other places")

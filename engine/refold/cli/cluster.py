@@ -125,7 +125,7 @@ def _await_port(host: str, port: int) -> None:
     raise RefoldError(f"nothing listens at {host}:{port} after {SECONDS:.0f} s; see the server's log")
 
 
-def opened(address: str) -> "Memory":
+def open_cluster(address: str) -> "Memory":
     """Open a memory with its copy in RAM, as soon as the servers have elected a leader."""
     from refold import Memory
 

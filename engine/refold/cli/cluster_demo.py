@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.cli.cluster import PAUSE_SECONDS, SECONDS, NatsServers, opened
+from refold.cli.cluster import PAUSE_SECONDS, SECONDS, NatsServers, open_cluster
 from refold.cli.output import Console, yes_or_no
 from refold.errors import RefoldError, StoreUnreachable
 
@@ -39,7 +39,7 @@ def demonstrate(directory: Path, console: Console) -> dict[str, Any]:
     with ExitStack() as stack:
         servers = NatsServers(directory, 3)
         stack.callback(servers.stop)
-        memory = stack.enter_context(opened(servers.address(_LOG)))
+        memory = stack.enter_context(open_cluster(servers.address(_LOG)))
         console.heading("1. Three servers keep one log, each in its own files")
         leader = _leader(servers)
         console.line(f"   n0, n1 and n2 run on this machine; n{leader} leads, and a write is safe once two have it")
@@ -168,7 +168,7 @@ def _proof(servers: NatsServers, memory: "Memory", machines: Sequence[_Machine],
         f"   {len(acknowledged)} messages were acknowledged, and {len(written)} are in the log, exactly the same: "
         f"{yes_or_no(found)}"
     )
-    with opened(servers.address(_LOG)) as newcomer:
+    with open_cluster(servers.address(_LOG)) as newcomer:
         hashes = {machine.name: machine.end() for machine in machines}
         hashes |= {"this one": memory.state_hash(), "a newcomer": newcomer.state_hash()}
         hashes["a replay"] = newcomer.replay_hash()
@@ -195,17 +195,17 @@ def _proof(servers: NatsServers, memory: "Memory", machines: Sequence[_Machine],
 
 def main(address: str, name: str) -> None:
     """Append messages, retrying each until it is acknowledged; its `request_id` ensures that it is stored only once."""
-    with opened(address) as memory:
+    with open_cluster(address) as memory:
         chat = memory.conversation(_CHAT)
         for number in range(1, _COUNT + 1):
-            print(_acknowledged(chat, f"{name} {number}"), flush=True)
+            print(_append_with_retry(chat, f"{name} {number}"), flush=True)
             time.sleep(_WRITE_SECONDS)
         sys.stdin.read()
         memory.refresh()
         print(memory.state_hash(), flush=True)
 
 
-def _acknowledged(chat: "Conversation", text: str) -> int:
+def _append_with_retry(chat: "Conversation", text: str) -> int:
     until = time.monotonic() + SECONDS
     while True:
         try:

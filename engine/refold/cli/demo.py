@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from refold.cli.output import Console, shortened, token_bar, yes_or_no
-from refold.cli.root import opened
+from refold.cli.output import Console, shorten, token_bar, yes_or_no
+from refold.cli.root import open_memory
 from refold.errors import InvalidInput, RefoldError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _WRONG: Final = "A bag of roasted nuts. Enjoy!"
 _RIGHT: Final = "An apple. Nothing with nuts, as you are allergic."
 
 
-class _Model:
+class _RuleModel:
     """A model of a few rules; like any other, it knows only the messages that it is shown."""
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> "Reply":  # noqa: ARG002 - protocol
@@ -59,7 +59,7 @@ class _Model:
 def demonstrate(path: str, console: Console) -> dict[str, Any]:
     """Run the demonstration in a new store and return its facts; `ok` is true if every promise was kept."""
     console.line(("refold: what an agent forgot, why, and how to bring it back", "bold"))
-    with opened(path, window_tokens=_WINDOW_TOKENS) as memory:
+    with open_memory(path, window_tokens=_WINDOW_TOKENS) as memory:
         if memory.head:
             raise InvalidInput(
                 f"the store at {path} already has {memory.head} events; give the demo a path that is new"
@@ -68,7 +68,7 @@ def demonstrate(path: str, console: Console) -> dict[str, Any]:
         facts["reason"] = _explain(memory, console)
         facts["second"] = _try_again(memory, facts["reason"]["left_seq"], console)
     facts["crash"] = _crash(path, console)
-    with opened(path) as memory:
+    with open_memory(path) as memory:
         facts["crash"] |= _reopen(memory, facts["crash"]["acknowledged"], console)
         facts["replay"] = _replay(memory, console)
     facts["ok"] = (
@@ -86,7 +86,7 @@ def _say(memory: "Memory", text: str) -> tuple[str, "Sequence[Step]"]:
 
     before = memory.head
     chat = memory.conversation(_CHAT, project=_PROJECT)
-    answer = AgentLoop(memory, chat, _Model(), budget=ContextBudget(messages_count=0)).run(text).text
+    answer = AgentLoop(memory, chat, _RuleModel(), budget=ContextBudget(messages_count=0)).run(text).text
     return answer, list(chat.replay(after=before))
 
 
@@ -117,7 +117,7 @@ def _show_steps(steps: "Sequence[Step]", console: Console, *, style: str = "") -
             (str(message.content), "" if is_user else style),
         )
         for gone in step.evicted:
-            console.line((f"{'left the window:':>30}  {shortened(str(gone.content), 44)}", "yellow"))
+            console.line((f"{'left the window:':>30}  {shorten(str(gone.content), 44)}", "yellow"))
 
 
 def _explain(memory: "Memory", console: Console) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def main(path: str, conversation_id: str, count: int) -> None:
     """Append `count` messages, each acknowledged by a line with its seq, and one more that never gets that far."""
     armed = threading.Event()  # noqa: TID251 - used by one thread
 
-    def guarded(clock_ns: Callable[[], int]) -> Callable[[], int]:
+    def wrap_clock(clock_ns: Callable[[], int]) -> Callable[[], int]:
         def now_ns() -> int:
             if armed.is_set():
                 print("committing", flush=True)
@@ -236,7 +236,7 @@ def main(path: str, conversation_id: str, count: int) -> None:
 
         return now_ns
 
-    chat = opened(path, clock_ns=guarded).conversation(conversation_id)
+    chat = open_memory(path, clock_ns=wrap_clock).conversation(conversation_id)
     for number in range(1, count + 1):
         print(chat.append("user", f"message {number}").seq, flush=True)
     armed.set()

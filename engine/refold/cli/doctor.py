@@ -18,7 +18,7 @@ from refold import fold
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
 from refold.engine.reader import TAGS_KEY
 from refold.engine.streams import APPLIED_KEY
-from refold.engine.verify import was_store
+from refold.engine.verify import has_store_traces
 from refold.errors import InvalidInput, StoreError
 from refold.limits import (
     BALLAST_BYTES_MIN,
@@ -32,8 +32,8 @@ from refold.limits import (
     VALUE_BYTES_MAX,
 )
 from refold.log import inspect
-from refold.log.ballast import reserved_bytes, wanted_bytes
-from refold.log.commits import Check, is_address, shown_address
+from refold.log.ballast import bytes_to_reserve, reserved_bytes
+from refold.log.commits import Check, hide_password, is_address
 from refold.log.inspect import StoreFacts
 from refold.log.lmdb_file import CLEAN, DATA_FILE
 from refold.log.protocol import Table
@@ -125,7 +125,7 @@ def _disk_space(path: str) -> CheckResult:
 
 
 def _ballast(path: str) -> CheckResult:
-    required = wanted_bytes((Path(path) / DATA_FILE).stat().st_size)
+    required = bytes_to_reserve((Path(path) / DATA_FILE).stat().st_size)
     reserved = reserved_bytes(path)
     message = f"{_mib(reserved)} of {_mib(required)} reserved for erasing on a full disk"
     if reserved < min(required, BALLAST_BYTES_MIN):
@@ -297,18 +297,18 @@ _ROWS: Final[tuple[tuple[Table, bytes], ...]] = (
 )
 
 
-def _named(*functions: Callable[[_Subject], CheckResult]) -> dict[str, Callable[[_Subject], CheckResult]]:
+def _by_name(*functions: Callable[[_Subject], CheckResult]) -> dict[str, Callable[[_Subject], CheckResult]]:
     return {function.__name__.strip("_").replace("_", " "): function for function in functions}
 
 
 # Checks of the environment of a store.
-_OUTSIDE: Final = _named(_file_system, _disk_space, _ballast, _writers, _open_files, _search, _unfinished)
+_OUTSIDE: Final = _by_name(_file_system, _disk_space, _ballast, _writers, _open_files, _search, _unfinished)
 
 # Checks of the file that must pass before the others make sense.
-_GATES: Final = _named(_file, _format)
+_GATES: Final = _by_name(_file, _format)
 
 # Checks of the content of the file.
-_INSIDE: Final = _named(_map, _readers, _log, _tail, _pages, _event_kinds)
+_INSIDE: Final = _by_name(_map, _readers, _log, _tail, _pages, _event_kinds)
 
 # Checks whose bad result is damage, which has its own exit code.
 _DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds"})
@@ -316,7 +316,7 @@ _DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds"})
 
 def _examine_server(address: str, monitors: Sequence[str]) -> Examination:
     """Ask the servers of a log for its state; writes nothing there and makes no copy."""
-    path = shown_address(address)
+    path = hide_password(address)
     try:
         commits = connect(address, readonly=True)
         try:
@@ -337,7 +337,7 @@ def _examine_server(address: str, monitors: Sequence[str]) -> Examination:
 def examine(path: str, monitors: Sequence[str] = ()) -> Examination:
     """Run all checks that the store at a path allows; ``monitors`` are the monitoring URLs of its log's servers."""
     if monitors and not path.startswith(("nats://", "tls://")):
-        raise InvalidInput(f"{shown_address(path)} has no monitors; leave --monitor out, or name a log on NATS")
+        raise InvalidInput(f"{hide_password(path)} has no monitors; leave --monitor out, or name a log on NATS")
     if is_address(path):
         return _examine_server(path, monitors)
     checks: list[Diagnosis] = []
@@ -356,7 +356,7 @@ def examine(path: str, monitors: Sequence[str] = ()) -> Examination:
         try:
             facts = inspect.look(path, _ROWS)
         except (StoreError, OSError) as error:
-            code = EXIT_INTEGRITY if was_store(path) and inspect.problem(path) else EXIT_ERROR
+            code = EXIT_INTEGRITY if has_store_traces(path) and inspect.problem(path) else EXIT_ERROR
             passes("file", _bad(str(error), "give the directory of a store, or restore a backup"), code)
         else:
             if all(passes(name, _run(gate, facts)) for name, gate in _GATES.items()):

@@ -16,18 +16,18 @@ from refold.cli.root import (
     confirm,
     db_option,
     embedder_option,
+    find_conversation,
+    find_project,
     json_option,
-    known_conversation,
-    known_project,
-    nearest,
+    open_for_reading,
+    open_for_writing,
     past_options,
-    reading,
     seq_of,
+    suggest_name,
     verb,
-    writing,
 )
 from refold.errors import NotFound
-from refold.text import counted
+from refold.text import pluralize
 
 if TYPE_CHECKING:
     from refold import Entry, Hit, Hits, Memory, Outcome, Project
@@ -149,19 +149,19 @@ def search(
     searches everything that conversations ever held, including what has left their windows. Nothing is recorded.
     """
     if is_of_messages:
-        _refuse_given("applies to memories; leave it out with --messages", _OF_MEMORIES)
+        _refuse_options("applies to memories; leave it out with --messages", _OF_MEMORIES)
         whole = memory if at is None else memory.at(seq_of(memory, at))
         options: dict[str, Any] = {"top_k": fields["top_k"], "roles": roles or None, "explain": explain}
         if conversation is None:
             return _message_hits(whole.search_messages(query, **options), explain=explain, full=full)
-        chat = whole.conversation(known_conversation(memory, conversation).id)
+        chat = whole.conversation(find_conversation(memory, conversation).id)
         return _message_hits(chat.search(query, **options), explain=explain, full=full)
     from refold.index.ranking import ranking_of
 
-    _refuse_given("applies to messages; give --messages too", _OF_MESSAGES)
+    _refuse_options("applies to messages; give --messages too", _OF_MESSAGES)
     searched = _project_at(memory, project, at)
     hits = searched.search(query, categories=categories or None, explain=explain, **fields)
-    _tell_of_no_words(query)
+    _warn_no_words(query)
     if not hits and not memory.projects():
         output.tell("to search conversations, give --messages")
     elif not hits and searched.count():
@@ -178,7 +178,7 @@ def search(
     return Output(document, (line for hit in hits for line in _hit_lines(hit, weights, full=full)))
 
 
-def _tell_of_no_words(query: str) -> None:
+def _warn_no_words(query: str) -> None:
     """Report that a text without letters or digits, such as an emoji, matches no words."""
     from refold.text import words
 
@@ -193,7 +193,7 @@ def _weights(ranking: "Ranking") -> dict[str, float]:
     return dict.fromkeys(SIGNALS, 0.0) | ranking.weights()
 
 
-def _refuse_given(why: str, options: dict[str, str]) -> None:
+def _refuse_options(why: str, options: dict[str, str]) -> None:
     """Reject options that were given but would have no effect."""
     context = click.get_current_context()
     for name, shown in options.items():
@@ -205,7 +205,7 @@ def _message_hits(hits: "Hits", *, explain: bool, full: bool) -> Output:
     from refold.importers.values import message_json
     from refold.index.messages import RANKING
 
-    _tell_of_no_words(hits.query)
+    _warn_no_words(hits.query)
     if not hits:
         output.tell("no message contains any of these words")
     rows = [
@@ -225,13 +225,13 @@ def _message_hits(hits: "Hits", *, explain: bool, full: bool) -> Output:
         "hits": rows,
     }
     if hits.pending:
-        output.tell(f"{counted(hits.pending, 'message')} without a vector yet, matched by words only")
+        output.tell(f"{pluralize(hits.pending, 'message')} without a vector yet, matched by words only")
     weights = _weights(RANKING) if explain else None
     return Output(document, (line for hit in hits for line in _message_lines(hit, weights, full=full)))
 
 
 def _message_lines(hit: "Hit", weights: dict[str, float] | None, *, full: bool) -> Iterator[Line]:
-    conversation = output.shortened(hit.entry.stamp.stream.partition("/")[2])
+    conversation = output.shorten(hit.entry.stamp.stream.partition("/")[2])
     head = f"{hit.score:7.4f}  {hit.entry.seq:>8}  {conversation}  "
     text = f"{output.speaker_of(hit.entry)}: {output.text_of(hit.entry)}"
     yield from output.block((head, "cyan"), text, full=full)
@@ -299,9 +299,9 @@ def history(memory: "Memory", id: str, project: str, *, full: bool) -> Iterator[
     """
     from refold.importers.values import event_json, event_name
 
-    for recorded in known_project(memory, project).history(id):
+    for recorded in find_project(memory, project).history(id):
         name, time = event_name(recorded), output.time_text(recorded.stamp.time_ns)
-        text = "" if full else f"  {output.event_text(memory, recorded, output.left_of(40 + len(name)))}"
+        text = "" if full else f"  {output.event_text(memory, recorded, output.free_columns(40 + len(name)))}"
         line = (f"{recorded.stamp.seq:>8}", "cyan"), (f"  {time}  ", "dim"), (name, "bold"), text
         lines = output.event_lines(memory, recorded) if full else ()
         yield Output(event_json(memory, recorded, full=full), [line, *lines])
@@ -328,8 +328,8 @@ def update(memory: "Memory", id: str, project: str, **fields: Any) -> Output:  #
     changed = {field: value for field, value in fields.items() if value not in (None, ())}
     if not changed:
         raise click.UsageError("nothing to change; give --content, --category, --keyword or --importance")
-    handle = known_project(memory, project)
-    return _entry_output(project, handle.update(_known_id(handle, id), **changed))
+    handle = find_project(memory, project)
+    return _entry_output(project, handle.update(_check_id(handle, id), **changed))
 
 
 @verb("delete", click.argument("id"), _project, opens="writing")
@@ -338,8 +338,8 @@ def delete(memory: "Memory", id: str, project: str) -> Output:  # noqa: A002 - a
 
     Searches no longer find it. The log keeps it until you run `refold erase --seq`.
     """
-    handle = known_project(memory, project)
-    handle.delete(_known_id(handle, id))
+    handle = find_project(memory, project)
+    handle.delete(_check_id(handle, id))
     return Output({"project": project, "deleted": id}, [(f"{id} deleted",)])
 
 
@@ -349,13 +349,13 @@ def clear(memory: "Memory", project: str, *, yes: bool) -> Output:
 
     The log keeps them, and states before the deletion still show them (--at).
     """
-    handle = known_project(memory, project)
+    handle = find_project(memory, project)
     count = handle.count()
     if not yes:
         confirm(f"Delete all memories of project {project} ({count})?")
     handle.clear()
     return Output(
-        {"project": project, "deleted": count}, [(f"{project}: {counted(count, 'memory', 'memories')} deleted",)]
+        {"project": project, "deleted": count}, [(f"{project}: {pluralize(count, 'memory', 'memories')} deleted",)]
     )
 
 
@@ -375,20 +375,20 @@ def review(memory: "Memory", id: str | None, status: str | None, project: str, *
     """
     from refold.importers.values import entry_json
 
-    handle = known_project(memory, project)
+    handle = find_project(memory, project)
     if id is None:
         entries = handle.list(status="pending_review")
         document = {"project": project, "memories": [entry_json(entry) for entry in entries]}
         return Output(document, (line for entry in entries for line in _entry_lines(entry, full=full)))
     if status is None:
         raise click.UsageError(f"give the status of {id} too: one of {', '.join(_STATUSES)}")
-    return _entry_output(project, handle.review(_known_id(handle, id), status))
+    return _entry_output(project, handle.review(_check_id(handle, id), status))
 
 
-def _known_id(handle: "Project", entry_id: str) -> str:
+def _check_id(handle: "Project", entry_id: str) -> str:
     """Return the id if the project has it; raises `NotFound` otherwise."""
     if handle.get(entry_id) is None:
-        close = nearest(entry_id, [entry.id for entry in handle.list()])
+        close = suggest_name(entry_id, [entry.id for entry in handle.list()])
         raise NotFound(f"project {handle.name} has no memory {entry_id!r}{close}; `refold memories` shows their ids")
     return entry_id
 
@@ -445,8 +445,8 @@ def compact(db: str, project: str, threshold: float | None, embedder: "Embedder 
 def _maintain(
     db: str, project: str, change: "Callable[[Project], Outcome]", *, is_dry: bool, embedder: "Embedder | None" = None
 ) -> Output:
-    with (reading if is_dry else writing)(db, embedder=embedder) as memory:
-        outcome = change(known_project(memory, project))
+    with (open_for_reading if is_dry else open_for_writing)(db, embedder=embedder) as memory:
+        outcome = change(find_project(memory, project))
     counts = {name: getattr(outcome, name) for name in ("changed", "removed", "merged")}
     text = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing to do"
     note = " (dry run)" if is_dry else ""
@@ -462,7 +462,7 @@ def reembed(db: str, embedder: "Embedder | None") -> Output:
     """
     from refold.embedders import HashedEmbedder
 
-    with writing(db) as memory, output.progress_bar("embedding") as progress:
+    with open_for_writing(db) as memory, output.progress_bar("embedding") as progress:
         done = memory.reembed(HashedEmbedder() if embedder is None else embedder, progress=progress)
     document = {"model": done.model, "dim": done.dim, "projects": done.projects, "vectors": done.vectors}
     text = f"{done.vectors} vectors, {done.projects} projects switched" if done.projects else "nothing to do"
@@ -470,7 +470,7 @@ def reembed(db: str, embedder: "Embedder | None") -> Output:
 
 
 def _project_at(memory: "Memory", name: str, at: Moment) -> "Project":
-    present = known_project(memory, name)
+    present = find_project(memory, name)
     return present if at is None else memory.at(seq_of(memory, at)).project(present.name)
 
 
@@ -479,10 +479,10 @@ def _entry_lines(entry: "Entry", *, full: bool = False, taken: int = 0) -> Itera
     about = f"  {entry.category} {entry.importance:.2f}{status}  "
     if full:
         yield (entry.id, "bold"), (about, "dim"), ""
-        yield from output.indented(entry.content)
+        yield from output.indent_lines(entry.content)
         return
-    left = output.left_of(taken + len(entry.id) + len(about))
-    yield (entry.id, "bold"), (about, "dim"), output.shortened(entry.content, left)
+    left = output.free_columns(taken + len(entry.id) + len(about))
+    yield (entry.id, "bold"), (about, "dim"), output.shorten(entry.content, left)
 
 
 @verb(
@@ -511,21 +511,21 @@ def board(memory: "Memory", session: str | None, project: str | None, node: str 
 def _board_lines(sections: dict[str, Any], meta: dict[str, Any], seq: int) -> Iterator[Line]:
     ids = sections["session"]
     names = [
-        f"{name.removesuffix('_id')} {output.shortened(value)}"
+        f"{name.removesuffix('_id')} {output.shorten(value)}"
         for name, value in ids.items()
         if value and name != "timestamp"
     ]
-    yield ("  ".join(names), "bold"), f"  at seq {seq}  changed {output.shortened(ids['timestamp'])}"
+    yield ("  ".join(names), "bold"), f"  at seq {seq}  changed {output.shorten(ids['timestamp'])}"
     for name, graph in sections["project_structure"].items():
         yield (f"{name}  {len(graph['nodes'])} nodes  {len(graph['edges'])} edges",)
     for name in ("node_context", "fetched_context"):
         for key, value in sections[name].items():
-            yield (f"{name} {output.shortened(key)} = {output.value_text(value)}",)
+            yield (f"{name} {output.shorten(key)} = {output.value_text(value)}",)
     yield (f"working_history {output.value_text(sections['working_history'])}",)
     yield (f"messages  {len(sections['messages'])} of {meta['total_count']}",)
     for message in sections["messages"]:
-        text = f"{output.shortened(message['role'])}: {output.value_text(message['content'])}"
-        yield (f"{output.shortened(message['id']):>8}", "cyan"), f"  {text}"
+        text = f"{output.shorten(message['role'])}: {output.value_text(message['content'])}"
+        yield (f"{output.shorten(message['id']):>8}", "cyan"), f"  {text}"
     yield "config  ", "  ".join(f"{name} {output.value_text(value)}" for name, value in sections["config"].items())
 
 
@@ -551,7 +551,7 @@ def mirror_command(*, directory: str, watch: bool, check: bool, db: str, as_json
         raise click.UsageError("--watch keeps writing and --check writes nothing; give only one of them")
     show: Callable[[MirrorReport], None] = output.print_json if as_json else _print_report
     # A check writes nothing, not even on its first run.
-    with (reading if check else writing)(db) as memory:
+    with (open_for_reading if check else open_for_writing)(db) as memory:
         with memory.mirror(directory, writes=not check, on_report=show if watch else None, **names) as mirror:
             if watch:
                 output.tell(f"mirroring to {mirror.path}; press Ctrl-C to stop")
@@ -586,7 +586,7 @@ def _print_report(report: "MirrorReport") -> None:
     console = output.Console()
     for edit in report.edits:
         change = "note" if edit.kind == "append" else f"{edit.name} ="
-        text = f"{edit.name} deleted" if edit.text is None else f"{change} {output.shortened(edit.text)}"
+        text = f"{edit.name} deleted" if edit.text is None else f"{change} {output.shorten(edit.text)}"
         console.line((f"{edit.file}: ", "bold"), text)
     for name in report.written:
         console.line((f"{name}: ", "bold"), "written")

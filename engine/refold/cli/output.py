@@ -33,26 +33,26 @@ _UNPRINTABLE: Final = re.compile(
 )
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Replace terminal control characters by their escapes, such as a backslash and x1b."""
     return _UNPRINTABLE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
-def in_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """Make a text printable, including line breaks, so that a name with one does not add a line."""
-    return printable(text).replace("\n", "\\n")
+    return escape_controls(text).replace("\n", "\\n")
 
 
-def as_shown(text: str) -> str:
+def stdout_text(text: str) -> str:
     """Return a text as it is, but made printable if stdout is a terminal."""
-    return printable(text) if sys.stdout.isatty() else text
+    return escape_controls(text) if sys.stdout.isatty() else text
 
 
 class _Terminal(io.RawIOBase):
     """A terminal that JSON Lines are written to; control characters are escaped as in JSON."""
 
     def write(self, content: Any) -> int:
-        sys.stdout.write(_escaped(bytes(content).decode()))
+        sys.stdout.write(_escape_json(bytes(content).decode()))
         return len(content)
 
 
@@ -61,7 +61,7 @@ def stdout_file() -> "IO[bytes]":
     return cast("IO[bytes]", _Terminal()) if sys.stdout.isatty() else sys.stdout.buffer
 
 
-def left_of(taken: int) -> int:
+def free_columns(taken: int) -> int:
     """Return the number of characters left in a terminal line besides those taken."""
     return max(shutil.get_terminal_size((_COLUMNS, 24)).columns - taken, _LEAST_CHARS)
 
@@ -70,15 +70,15 @@ def block(head: str | tuple[str, str], text: str, *, full: bool) -> "Iterator[Li
     """Yield a text after its head: as much as fits in one line, or with `full` all of it, indented."""
     if not full:
         taken = len(head if isinstance(head, str) else head[0])
-        yield head, shortened(text, left_of(taken))
+        yield head, shorten(text, free_columns(taken))
         return
     first, _, rest = text.partition("\n")
     yield head, first
     if rest:
-        yield from indented(rest)
+        yield from indent_lines(rest)
 
 
-def indented(text: str) -> "Iterator[Line]":
+def indent_lines(text: str) -> "Iterator[Line]":
     """Yield the lines of a text, indented."""
     for line in text.split("\n"):
         yield (f"{_INDENT}{line}",)
@@ -99,7 +99,9 @@ class Console:
         """Print one line."""
         if self._quiet:
             return
-        shown = [in_line(piece) if isinstance(piece, str) else (in_line(piece[0]), piece[1]) for piece in pieces]
+        shown = [
+            escape_line(piece) if isinstance(piece, str) else (escape_line(piece[0]), piece[1]) for piece in pieces
+        ]
         if self._rich is None:
             print("".join(piece if isinstance(piece, str) else piece[0] for piece in shown))
             return
@@ -127,17 +129,17 @@ def json_text(document: Any) -> str:
     """Render a value as one line of JSON, with terminal control characters escaped."""
     import msgspec
 
-    return _escaped(msgspec.json.encode(document).decode())
+    return _escape_json(msgspec.json.encode(document).decode())
 
 
-def _escaped(text: str) -> str:
+def _escape_json(text: str) -> str:
     """Escape terminal control characters in lines of JSON."""
     return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def tell(text: str) -> None:
     """Print a remark to stderr."""
-    print(printable(text), file=sys.stderr)
+    print(escape_controls(text), file=sys.stderr)
 
 
 @contextmanager
@@ -150,7 +152,7 @@ def progress_bar(description: str) -> "Generator[Callable[[int, int], None] | No
     from rich.progress import Progress
 
     with Progress(console=RichConsole(stderr=True), transient=True) as progress:
-        task = progress.add_task(printable(description).replace("[", "\\["))
+        task = progress.add_task(escape_controls(description).replace("[", "\\["))
         yield lambda done, whole: progress.update(task, completed=done, total=whole)
 
 
@@ -161,7 +163,7 @@ def token_bar(tokens: int, window_tokens: int) -> str:
     return f"[{bar}] {tokens:>{len(str(window_tokens))}}/{window_tokens}"
 
 
-def shortened(text: str, chars: int = _TEXT_CHARS) -> str:
+def shorten(text: str, chars: int = _TEXT_CHARS) -> str:
     """Shorten a text to one line of at most `chars` characters, without control characters."""
     words = " ".join(text[: 4 * chars].split())
     visible = "".join(character if character.isprintable() else "?" for character in words)
@@ -182,7 +184,7 @@ def time_text(time_ns: int) -> str:
 
 def message_text(message: "Message", chars: int = _MESSAGE_CHARS) -> str:
     """Render a message on one line: the speaker, the text, and the calls with their arguments."""
-    return shortened(f"{speaker_of(message)}: {text_of(message, '; ')}", chars)
+    return shorten(f"{speaker_of(message)}: {text_of(message, '; ')}", chars)
 
 
 def speaker_of(message: "Message") -> str:
@@ -223,10 +225,10 @@ def message_lines(message: "Message", *, full: bool) -> "Iterator[Line]":
     about = f"  {message.tokens}{'  pinned' if message.pinned else ''}"
     head = f"{message.seq:>8}"
     if not full:
-        yield (head, "cyan"), f"  {message_text(message, left_of(len(head) + 2 + len(about)))}", (about, "dim")
+        yield (head, "cyan"), f"  {message_text(message, free_columns(len(head) + 2 + len(about)))}", (about, "dim")
         return
     yield (head, "cyan"), "  ", (speaker_of(message), "bold"), (f"{about} tokens", "dim")
-    yield from indented(text_of(message))
+    yield from indent_lines(text_of(message))
 
 
 def _field(value: object, name: str) -> Any:
@@ -259,7 +261,7 @@ def event_text(memory: "Memory", recorded: "Recorded", chars: int = _MESSAGE_CHA
         return "erased"
     if isinstance(event, MessageAppended):
         return message_text(Message(event, stamp), chars)
-    return shortened("  ".join(f"{key}={_value_text(value)}" for key, value in _fields(memory, recorded)), chars)
+    return shorten("  ".join(f"{key}={_value_text(value)}" for key, value in _fields(memory, recorded)), chars)
 
 
 def event_lines(memory: "Memory", recorded: "Recorded") -> "Iterator[Line]":
@@ -290,7 +292,7 @@ def origin_text(stamp: "Stamp") -> str:
     """Return the actor and the cause of an event; an empty string for the host without a cause."""
     from refold.event import HOST
 
-    actor = "" if stamp.actor == HOST else f"  by {shortened(stamp.actor)}"
+    actor = "" if stamp.actor == HOST else f"  by {shorten(stamp.actor)}"
     return f"{actor}  after {stamp.cause}" if stamp.cause else actor
 
 
@@ -317,8 +319,8 @@ def value_text(value: Any) -> str:
     """Render a value of a state on one line."""
     role = _field(value, "role")
     if role is not None:
-        return shortened(f"{role}: {_content_text(_field(value, 'content')) or 'calls a tool'}", _MESSAGE_CHARS)
-    return shortened(_value_text(value), _VALUE_CHARS)
+        return shorten(f"{role}: {_content_text(_field(value, 'content')) or 'calls a tool'}", _MESSAGE_CHARS)
+    return shorten(_value_text(value), _VALUE_CHARS)
 
 
 def step_json(memory: "Memory", step: "Step") -> dict[str, Any]:

@@ -7,7 +7,7 @@ import click
 
 from refold.cli import output
 from refold.cli.output import Line
-from refold.cli.root import Moment, Output, embedder_option, known_conversation, moment_option, verb
+from refold.cli.root import Moment, Output, embedder_option, find_conversation, moment_option, verb
 from refold.errors import NotFound
 
 if TYPE_CHECKING:
@@ -41,19 +41,19 @@ def why(
     WHAT is a seq, an id, a key, or words of the content, in CONVERSATION or anywhere. A number above the last seq
     counts as words.
     """
-    conversation = _known(memory, conversation)
+    conversation = _conversation_id(memory, conversation)
     missing = int(missing_from) if missing_from is not None and missing_from.isdecimal() else missing_from
-    answer = memory.why(_sought(memory, what), conversation=conversation, at=at, missing_from=missing)
+    answer = memory.why(_parse_target(memory, what), conversation=conversation, at=at, missing_from=missing)
     if not answer.steps:
         raise NotFound(f"nothing is known of {what!r}; `refold search` finds words")
     return Output(_document(answer), _why_lines(answer, full=full))
 
 
-def _known(memory: "Memory", conversation: str | None) -> str | None:
-    return None if conversation is None else known_conversation(memory, conversation).id
+def _conversation_id(memory: "Memory", conversation: str | None) -> str | None:
+    return None if conversation is None else find_conversation(memory, conversation).id
 
 
-def _sought(memory: "Memory", what: str) -> int | str:
+def _parse_target(memory: "Memory", what: str) -> int | str:
     return int(what) if what.isdecimal() and len(what) < _SEQ_CHARS and int(what) <= memory.head else what
 
 
@@ -90,7 +90,7 @@ def blame(
     file or a skill, the lines are listed.
     """
     if conversation is None or not memory.board(session=conversation).version:  # A session can have only a board.
-        conversation = _known(memory, conversation)
+        conversation = _conversation_id(memory, conversation)
     then = memory if at is None else memory.at(at)
     found = then.blame(key, conversation=conversation, of=kind, name=name, line=line)
     if not found:
@@ -118,8 +118,8 @@ def influence(memory: "Memory", what: str, conversation: str | None, at: Moment)
     Shows each turn whose window, context or recall held WHAT, with the model's answer. WHAT is as for `refold why`; for
     something erased, give its seq.
     """
-    conversation = _known(memory, conversation)
-    sought = _sought(memory, what)
+    conversation = _conversation_id(memory, conversation)
+    sought = _parse_target(memory, what)
     found = memory.influence(sought, conversation=conversation, at=at)
     if not found.turns and what.isdecimal() and isinstance(sought, str):
         known = memory.why(sought, conversation=conversation, at=at)

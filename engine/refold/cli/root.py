@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY, EXIT_INTERRUPTED
-from refold.cli.output import Console, Line, in_line, print_json, printable, tell
+from refold.cli.output import Console, Line, escape_controls, escape_line, print_json, tell
 from refold.errors import InvalidInput, NotFound, RefoldError, StoreCorrupt
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _fixed_source() -> FixedSource | None:
     return FixedSource(int(start))
 
 
-def opened(
+def open_memory(
     path: str, *, clock_ns: Callable[[Callable[[], int]], Callable[[], int]] | None = None, **options: Any
 ) -> "Memory":
     """Open the memory of a store, creating it if needed; `clock_ns` can wrap the clock."""
@@ -85,13 +85,13 @@ def opened(
     return memory
 
 
-def drawn(count: int) -> bytes:
+def draw_bytes(count: int) -> bytes:
     """Draw random bytes for a command's own use."""
     source = _fixed_source()
     return os.urandom(count) if source is None else source.random_bytes(count)
 
 
-def recovered(backup: str, new: str, **options: Any) -> "Recovered":
+def recover_store(backup: str, new: str, **options: Any) -> "Recovered":
     """Recover a backup into a new store."""
     from refold import recover
 
@@ -101,7 +101,7 @@ def recovered(backup: str, new: str, **options: Any) -> "Recovered":
     return recover(backup, new, **options)
 
 
-def moved(source: str, target: str, **options: Any) -> "Moved":
+def move_store(source: str, target: str, **options: Any) -> "Moved":
     """Move a memory."""
     from refold import move
 
@@ -112,10 +112,10 @@ def moved(source: str, target: str, **options: Any) -> "Moved":
 
 
 @contextmanager
-def reading(path: str, *, advice: str | None = None, **options: Any) -> "Generator[Memory]":
+def open_for_reading(path: str, *, advice: str | None = None, **options: Any) -> "Generator[Memory]":
     """Open an existing store for reading; `advice` says what to do if there is none."""
     try:
-        memory = opened(path, readonly=True, **options)
+        memory = open_memory(path, readonly=True, **options)
     except NotFound as error:
         advice = advice or f"`refold import FILE --db {path}` creates one"
         raise NotFound(f"there is no store at {path}; {advice}") from error
@@ -124,11 +124,11 @@ def reading(path: str, *, advice: str | None = None, **options: Any) -> "Generat
 
 
 @contextmanager
-def writing(path: str, *, advice: str | None = None, **options: Any) -> "Generator[Memory]":
+def open_for_writing(path: str, *, advice: str | None = None, **options: Any) -> "Generator[Memory]":
     """Open a store for writing; it must exist, so that a mistyped path creates nothing."""
-    with reading(path, advice=advice):
+    with open_for_reading(path, advice=advice):
         pass
-    with opened(path, **options) as memory, memory.acting("cli"):
+    with open_memory(path, **options) as memory, memory.acting("cli"):
         yield memory
 
 
@@ -223,7 +223,7 @@ def run() -> int:
 
 def confirm(question: str) -> None:
     """Ask the user, and end the command if the answer is no."""
-    if not click.confirm(printable(question), err=True):
+    if not click.confirm(escape_controls(question), err=True):
         raise click.ClickException("nothing was changed")
 
 
@@ -251,7 +251,7 @@ def verb(
                 memory: list[Memory] = []
                 if opens is not None:
                     embedding = {"embedder": given.pop("embedder")} if "embedder" in given else {}
-                    store = (reading if opens == "reading" else writing)(given.pop("db"), **embedding)
+                    store = (open_for_reading if opens == "reading" else open_for_writing)(given.pop("db"), **embedding)
                     memory = [stack.enter_context(store)]
                 occurred = given.pop("at_occurred", None)
                 if occurred is not None:
@@ -328,7 +328,9 @@ embedder_option = click.option(
 
 def moment_option(*names: str, help: str, default: int | None = None) -> Option[Any]:  # noqa: A002 - click's name
     """Return an option for a seq, or for a time in ISO 8601 with its zone."""
-    return click.option(*names, callback=_moment, default=default, show_default=False, metavar="SEQ|TIME", help=help)
+    return click.option(
+        *names, callback=_parse_moment, default=default, show_default=False, metavar="SEQ|TIME", help=help
+    )
 
 
 def past_options(help: str) -> Option[Any]:  # noqa: A002 - click's name
@@ -336,21 +338,21 @@ def past_options(help: str) -> Option[Any]:  # noqa: A002 - click's name
     at = moment_option("--at", help=help)
     occurred = click.option(
         "--at-occurred",
-        callback=_occurred,
+        callback=_parse_time,
         metavar="TIME",
         help="Leave out everything that happened after this time, whenever it was recorded.",
     )
     return lambda function: at(occurred(function))
 
 
-def _occurred(_: click.Context, parameter: click.Parameter, value: str | None) -> dates.datetime | None:
+def _parse_time(_: click.Context, parameter: click.Parameter, value: str | None) -> dates.datetime | None:
     moment = None if value is None else moment_of(value)
     if value is not None and not isinstance(moment, dates.datetime):
         raise click.BadParameter(f"{value!r} is not a time such as 2026-11-21T16:00:00Z", param=parameter)
     return moment if isinstance(moment, dates.datetime) else None
 
 
-def _moment(_: click.Context, parameter: click.Parameter, value: Any) -> Moment:
+def _parse_moment(_: click.Context, parameter: click.Parameter, value: Any) -> Moment:
     if value is None or isinstance(value, int):
         return value
     moment = moment_of(value)
@@ -374,42 +376,42 @@ def seq_of(memory: "Memory", moment: Moment) -> int:
     return memory.head if moment is None else memory.at(moment).head
 
 
-def known_conversation(memory: "Memory", conversation_id: str) -> "Conversation":
+def find_conversation(memory: "Memory", conversation_id: str) -> "Conversation":
     """Return a conversation that exists; raises `NotFound` otherwise."""
     chat = memory.conversation(conversation_id)
     if not chat.version:
-        chat = memory.conversation(_stored(conversation_id, memory.conversations))
+        chat = memory.conversation(_find_escaped_name(conversation_id, memory.conversations))
     if not chat.version and conversation_id in memory.forks():
         raise NotFound(
             f"{conversation_id!r} is a fork of the memory; memory.fork({conversation_id!r}) in Python opens it"
         )
     if not chat.version:
-        close = nearest(conversation_id, memory.conversations())
+        close = suggest_name(conversation_id, memory.conversations())
         raise NotFound(f"there is no conversation {conversation_id!r}{close}; `refold list` shows the existing ones")
     return chat
 
 
-def _stored(name: str, known: Callable[[], list[str]]) -> str:
+def _find_escaped_name(name: str, known: Callable[[], list[str]]) -> str:
     """Return the name that is printed like this, with escapes for terminal control characters and line breaks."""
-    return next((each for each in known() if in_line(each) == name), name) if "\\" in name else name
+    return next((each for each in known() if escape_line(each) == name), name) if "\\" in name else name
 
 
-def known_project(memory: "Memory", name: str) -> "Project":
+def find_project(memory: "Memory", name: str) -> "Project":
     """Return an existing project or the default one; raises `NotFound` for any other."""
     known = memory.projects()
     if name not in known:
-        name = _stored(name, lambda: known)
+        name = _find_escaped_name(name, lambda: known)
     if name not in known:
         is_given = click.get_current_context().get_parameter_source("project") is ParameterSource.COMMANDLINE
         if is_given:
-            close = nearest(name, known)
+            close = suggest_name(name, known)
             raise NotFound(f"there is no project {name!r}{close}; `refold list` shows the existing ones")
         others = f"--project selects another: {', '.join(known[:_SHOWN_COUNT])}" if known else "there are no projects"
         tell(f"project {name} is empty; {others}")
     return memory.project(name)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return a question that suggests the known name most similar to another, or an empty string."""
     from difflib import get_close_matches
 

@@ -8,7 +8,7 @@ import click
 
 from refold.cli import output
 from refold.cli.output import Line
-from refold.cli.root import Moment, Output, known_conversation, moment_option, seq_of, verb
+from refold.cli.root import Moment, Output, find_conversation, moment_option, seq_of, verb
 
 if TYPE_CHECKING:
     from refold import Conversation, Memory
@@ -65,7 +65,7 @@ def what_if(
     and how many messages were needed after they had left (regret). With one, lists the windows, memories and recalls
     that differ, and what was needed; with CONVERSATION, only its differences, and its window. Nothing is written.
     """
-    chat = None if conversation is None else known_conversation(memory, conversation)
+    chat = None if conversation is None else find_conversation(memory, conversation)
     end = seq_of(memory, until)
     pairs = list(product(budgets or (None,), evictions or (None,)))
     scenarios = memory.sweep(
@@ -113,14 +113,14 @@ def _details(document: dict[str, Any], scenario: "Scenario", chat: "Conversation
     for each in document["windows"][:_SHOWN_COUNT]:
         parts = [f"{len(seqs):,} {what}" for seqs, what in ((each.added, "more"), (each.missing, "fewer")) if seqs]
         told = ", ".join(parts) or "in another order"
-        yield f"window of {output.shortened(each.conversation)}: {told}, since seq {each.since}"
+        yield f"window of {output.shorten(each.conversation)}: {told}, since seq {each.since}"
     for change in document["memories"][:_SHOWN_COUNT]:
-        yield output.shortened(str(change))
+        yield output.shorten(str(change))
     for recall in document["recalls"][:_SHOWN_COUNT]:
-        yield f"recall at seq {recall.seq} in {output.shortened(recall.project)}: {output.shortened(recall.query)}"
+        yield f"recall at seq {recall.seq} in {output.shorten(recall.project)}: {output.shorten(recall.query)}"
         yield f"  {' '.join(recall.before)} -> {' '.join(recall.after)}"
     for regret in document["regret"][:_SHOWN_COUNT]:
-        where = output.shortened(regret.conversation)
+        where = output.shorten(regret.conversation)
         yield f"seq {regret.seq} of {where} had left when seq {regret.needed_seq} needed it: {regret.reason}"
     counts = {name: len(document[name]) for name in ("windows", "memories", "recalls", "regret")}
     if not any(counts.values()):
@@ -129,6 +129,6 @@ def _details(document: dict[str, Any], scenario: "Scenario", chat: "Conversation
     elif max(counts.values()) > _SHOWN_COUNT:
         yield ((f"in total {', '.join(f'{count:,} {name}' for name, count in counts.items())}; --json has all", "dim"),)
     if chat is not None:
-        yield ((f"the window of {output.shortened(chat.id)} would be", "bold"),)
+        yield ((f"the window of {output.shorten(chat.id)} would be", "bold"),)
         for message in scenario.conversation(chat.id).window():
-            yield f"seq {message.seq}  {message.role}: {output.shortened(str(message.content))}"
+            yield f"seq {message.seq}  {message.role}: {output.shorten(str(message.content))}"

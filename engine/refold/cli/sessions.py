@@ -17,19 +17,19 @@ from refold.cli.root import (
     cli,
     db_option,
     embedder_option,
+    find_conversation,
     json_option,
-    known_conversation,
     moment_of,
     moment_option,
-    nearest,
-    opened,
+    open_for_reading,
+    open_memory,
     past_options,
-    reading,
     seq_of,
+    suggest_name,
     verb,
 )
 from refold.errors import NotFound
-from refold.text import counted
+from refold.text import pluralize
 
 if TYPE_CHECKING:
     from refold import Conversation, Memory, Recorded, Step
@@ -69,7 +69,10 @@ def list_(memory: "Memory") -> Output:
 def _contents_lines(contents: dict[str, Any]) -> Iterator[Line]:
     for row in contents["conversations"]:
         bar = output.token_bar(row["tokens"], row["window_tokens"])
-        yield (f"{row['conversation']}", "bold"), f"  {bar} tokens  {counted(row['messages'], 'message')} in the window"
+        yield (
+            (f"{row['conversation']}", "bold"),
+            f"  {bar} tokens  {pluralize(row['messages'], 'message')} in the window",
+        )
     for project in contents["projects"]:
         yield (f"project {project}",)
     for row in contents["snapshots"]:
@@ -115,7 +118,7 @@ def show(
     if context is not None:
         return _context(memory, context, full=full)
     assert conversation is not None, "one of the three was given"
-    known = known_conversation(memory, conversation)
+    known = find_conversation(memory, conversation)
     first, place = next(known.events()).stamp.seq, seq_of(memory, at)
     chat = memory.at(place).conversation(known.id)
     if not chat.version:
@@ -148,9 +151,9 @@ def _context(memory: "Memory", seq: int, *, full: bool) -> Output:
         mark = "differs" if part.name in rebuilt.differing else "as shown" if rebuilt.matches is not None else ""
         lines += [
             ((f"{part.name}", "bold"), f"  {part.tier}  {part.tokens} tokens  {mark}"),
-            *output.indented(part.text),
+            *output.indent_lines(part.text),
         ]
-    lines.append((f"window  {counted(len(rebuilt.context.window), 'message')}",))
+    lines.append((f"window  {pluralize(len(rebuilt.context.window), 'message')}",))
     lines += [line for each in rebuilt.context.window for line in output.message_lines(each, full=full)]
     if rebuilt.matches is None:
         verdict = "cannot be compared: its hashes were erased, along with content that it may have shown"
@@ -161,24 +164,24 @@ def _context(memory: "Memory", seq: int, *, full: bool) -> Output:
 
 
 def _conversation_lines(chat: "Conversation", seq: int, *, full: bool, is_now: bool) -> Iterator[Line]:
-    from refold.agent.loop import unanswered_in
+    from refold.agent.loop import unanswered_message
 
     project = "" if chat.project is None else f"  project {chat.project}"
     yield (chat.id, "bold"), f"  at seq {seq}{project}"
     yield (f"window {output.token_bar(chat.token_count(), chat.window_tokens)} tokens",)
     for message in chat.window():
         yield from output.message_lines(message, full=full)
-    if is_now and (open_message := unanswered_in(chat)) is not None:
+    if is_now and (open_message := unanswered_message(chat)) is not None:
         told = (
             f"message {open_message.seq} has no answer; continue with AgentLoop.resume() or the framework that wrote it"
         )
         yield ((told, "yellow"),)
     for key, value in chat.scratchpad.items():
-        yield from output.block(f"scratchpad {output.shortened(key)} = ", value, full=full)
+        yield from output.block(f"scratchpad {output.shorten(key)} = ", value, full=full)
     for note in chat.scratchpad.notes():
         yield from output.block("note ", note, full=full)
     for key, value in chat.state.items():
-        yield from output.block(f"state {output.shortened(key)} = ", output.json_text(value), full=full)
+        yield from output.block(f"state {output.shorten(key)} = ", output.json_text(value), full=full)
 
 
 @verb(
@@ -213,7 +216,7 @@ def log(
 
     count = 0
 
-    def shown(events: "Iterable[Recorded]") -> Iterator[Output]:
+    def event_outputs(events: "Iterable[Recorded]") -> Iterator[Output]:
         nonlocal count
         for recorded in events:
             count += 1
@@ -238,9 +241,9 @@ def log(
     else:
         events = stream_events(memory, stream, after=first, until=last)
     matching = filter(matches, events)
-    yield from shown(matching if tail is None else deque(matching, maxlen=tail))
+    yield from event_outputs(matching if tail is None else deque(matching, maxlen=tail))
     if follow:
-        yield from shown(filter(matches, _followed(memory, last, end)))
+        yield from event_outputs(filter(matches, _follow_events(memory, last, end)))
     elif (stream, kind, tail) == (None,) * 3 and (others := last - first - count) and (forks := memory.forks()):
         output.tell(f"{others} of the {last - first} events belong to forks ({', '.join(forks)}) and are not listed")
 
@@ -248,7 +251,7 @@ def log(
 def _refuse_unknown(what: str, name: str | None, known: "Iterable[str]") -> None:
     if name is not None and name not in (names := list(known)):
         raise NotFound(
-            f"there is no {what} {name!r} here{nearest(name, names)}; `refold log` shows the {what} of each event"
+            f"there is no {what} {name!r} here{suggest_name(name, names)}; `refold log` shows the {what} of each event"
         )
 
 
@@ -257,23 +260,21 @@ def _log_line(memory: "Memory", recorded: "Recorded", text: str | None) -> Line:
     from refold.importers.values import event_name
 
     stamp = recorded.stamp
-    head = (
-        f"{stamp.seq:>8}  {output.time_text(stamp.time_ns)}  {output.shortened(stamp.stream)}  {event_name(recorded)}"
-    )
+    head = f"{stamp.seq:>8}  {output.time_text(stamp.time_ns)}  {output.shorten(stamp.stream)}  {event_name(recorded)}"
     origin = output.origin_text(stamp)
     if text is None:
-        text = f"  {output.event_text(memory, recorded, output.left_of(len(head) + len(origin) + 2))}"
+        text = f"  {output.event_text(memory, recorded, output.free_columns(len(head) + len(origin) + 2))}"
     return (
         (head[:8], "cyan"),
         (f"  {output.time_text(stamp.time_ns)}", "dim"),
-        f"  {output.shortened(stamp.stream)}  ",
+        f"  {output.shorten(stamp.stream)}  ",
         (event_name(recorded), "bold"),
         text,
         (origin, "dim"),
     )
 
 
-def _followed(memory: "Memory", after: int, until: int | None) -> "Iterator[Recorded]":
+def _follow_events(memory: "Memory", after: int, until: int | None) -> "Iterator[Recorded]":
     """Yield the events after a seq as they are written, forever or up to another seq.
 
     It reads on the calling thread, so that Ctrl-C or a closed pipe ends it like any other command.
@@ -305,7 +306,7 @@ def replay(memory: "Memory", conversation: str, first: Moment, last: Moment, *, 
 
     Shows each event of CONVERSATION, what it changed, and what left the window. --json prints one object per line.
     """
-    chat = known_conversation(memory, conversation)
+    chat = find_conversation(memory, conversation)
     after = max(first - 1, 0) if isinstance(first, int) else seq_of(memory, first)
     begin = end = count = 0
     for step in chat.replay(after=after, until=seq_of(memory, last)):
@@ -313,7 +314,7 @@ def replay(memory: "Memory", conversation: str, first: Moment, last: Moment, *, 
         yield Output(output.step_json(memory, step), _step_lines(memory, step, full=full))
     others = end - begin + 1 - count
     if count and others and not click.get_current_context().params["as_json"]:
-        output.tell(f"not shown: {counted(others, 'event')} of other streams or forks in between; see `refold log`")
+        output.tell(f"not shown: {pluralize(others, 'event')} of other streams or forks in between; see `refold log`")
 
 
 def _step_lines(memory: "Memory", step: "Step", *, full: bool) -> Iterator[Line]:
@@ -324,13 +325,13 @@ def _step_lines(memory: "Memory", step: "Step", *, full: bool) -> Iterator[Line]
     bar = output.token_bar(step.after.token_count(), step.after.window_tokens)
     name, origin = event_name(recorded), output.origin_text(step.stamp)
     taken = 14 + len(bar) + len(name) + len(origin)
-    text = "" if full else f"  {output.event_text(memory, recorded, output.left_of(taken))}"
+    text = "" if full else f"  {output.event_text(memory, recorded, output.free_columns(taken))}"
     yield (f"{step.stamp.seq:>8}", "cyan"), f"  {bar}  ", (name, "bold"), text, (origin, "dim")
     if full:
         yield from output.event_lines(memory, recorded)
     for message in step.evicted:
         head = f"{'evicted':>18} {message.seq}  "
-        yield ((f"{head}{output.message_text(message, output.left_of(len(head)))}", "yellow"),)
+        yield ((f"{head}{output.message_text(message, output.free_columns(len(head)))}", "yellow"),)
     for change, text in output.changes_text(step.changes):
         # The lines above already show the added message and those that it evicted.
         if change.view != "window" or change.path[0] not in {"messages", "tokens"}:
@@ -363,7 +364,7 @@ def _side(memory: "Memory", side: str) -> Any:
     if chat.version:
         return chat
     if moment is None:
-        close = nearest(side, memory.conversations())
+        close = suggest_name(side, memory.conversations())
         raise NotFound(
             f"{side!r} is not a seq, a time or a conversation here{close}; `refold list` shows the conversations"
         )
@@ -376,7 +377,7 @@ def snapshot(memory: "Memory", conversation: str, name: str) -> Output:
 
     `refold restore` returns CONVERSATION to the state called NAME.
     """
-    seq = known_conversation(memory, conversation).snapshot(name).seq
+    seq = find_conversation(memory, conversation).snapshot(name).seq
     document = {"conversation": conversation, "name": name, "seq": seq}
     return Output(document, [(f"snapshot {name} of {conversation} at seq {seq}",)])
 
@@ -394,7 +395,7 @@ def fork(memory: "Memory", conversation: str, new: str, at: Moment) -> Output:
     NEW begins with the state of CONVERSATION, now or at a seq. Nothing is copied.
     """
     seq = seq_of(memory, at)
-    chat = known_conversation(memory, conversation).fork(new, at=seq)
+    chat = find_conversation(memory, conversation).fork(new, at=seq)
     text = f"forked {new} from {conversation} at seq {seq}: {chat!r}"
     return Output(output.conversation_json(chat, memory.head), [(text,)])
 
@@ -417,12 +418,12 @@ def restore(memory: "Memory", conversation: str, name: str, views: tuple[str, ..
 
     CONVERSATION continues from its snapshot NAME. What has happened since stays in the log.
     """
-    chat = known_conversation(memory, conversation)
+    chat = find_conversation(memory, conversation)
     known = [each.name or "" for each in memory.snapshots() if each.stream == f"conversation/{conversation}"]
     if name not in known and any(each.name == name and not each.stream for each in memory.snapshots()):
         raise NotFound(f"{name!r} is a snapshot of the whole memory; memory.restore({name!r}) in Python restores it")
     if name not in known:
-        close = nearest(name, known)
+        close = suggest_name(name, known)
         raise NotFound(f"{conversation} has no snapshot named {name!r}{close}; `refold list` shows the existing ones")
     chat.restore(name, views=views or None)
     return Output(output.conversation_json(chat, memory.head), [(f"restored {conversation} to {name}: {chat!r}",)])
@@ -503,18 +504,18 @@ def import_command(
             try:
                 with output.progress_bar(file.name) as progress:
                     if form == _LANGGRAPH:
-                        imported.append(_migrated(memory, file, progress))
+                        imported.append(_migrate_file(memory, file, progress))
                     elif facts:
                         imported.append(import_memories(memory, file, format=form, project=project, progress=progress))
                     else:
                         imported.append(import_file(memory, file, format=form, progress=progress))
             except Exception:
-                _tell_taken(memory, file, head)
+                _report_partial_import(memory, file, head)
                 if paths[place:]:
                     output.tell(f"not imported: {', '.join(map(str, paths[place:]))}")
                 raise
             if not as_json:
-                output.Console().line(_imported_text(imported[-1]))
+                output.Console().line(_import_text(imported[-1]))
     if as_json:
         output.print_json({"files": imported})
 
@@ -531,7 +532,7 @@ def _check_names(files: Sequence[Path]) -> None:
             )
 
 
-def _migrated(memory: "Memory", file: Path, progress: Any) -> Any:
+def _migrate_file(memory: "Memory", file: Path, progress: Any) -> Any:
     try:
         from refold.adapters.langgraph_sqlite import migrate
     except ImportError as error:
@@ -554,7 +555,7 @@ def _stdin_file(name: str) -> Generator[Path]:
         yield path
 
 
-class _StaysEmptyError(Exception):
+class _EmptyStoreError(Exception):
     """Nothing was written to a new store."""
 
 
@@ -562,29 +563,29 @@ class _StaysEmptyError(Exception):
 def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
     """Open a store; a new directory is moved into place once it is filled, or removed if it stays empty."""
     from refold.log.commits import is_address
-    from refold.log.disk import building
+    from refold.log.disk import build_directory
 
     path = Path(db)
     if is_address(db) or (path.exists() and (path.is_file() or any(path.iterdir()))):
-        with opened(db, **options) as memory:
+        with open_memory(db, **options) as memory:
             yield memory
         return
 
     failure: BaseException | None = None
-    with suppress(_StaysEmptyError), building(db, "a store", may_be_empty=True) as filled:
-        with opened(filled, **options) as memory:
+    with suppress(_EmptyStoreError), build_directory(db, "a store", may_be_empty=True) as filled:
+        with open_memory(filled, **options) as memory:
             try:
                 yield memory
             except BaseException as error:  # noqa: BLE001 - raised again once the imported events are in place
                 failure = error
             head = memory.head
         if not head:
-            raise _StaysEmptyError from failure
+            raise _EmptyStoreError from failure
     if failure is not None:
         raise failure
 
 
-def _tell_taken(memory: "Memory", file: Path, head: int) -> None:
+def _report_partial_import(memory: "Memory", file: Path, head: int) -> None:
     """Report which part of a file was imported before the import failed."""
     from refold.message import MessageAppended
 
@@ -593,27 +594,27 @@ def _tell_taken(memory: "Memory", file: Path, head: int) -> None:
     streams = len({recorded.stamp.stream for recorded in taken})
     if taken:
         output.tell(
-            f"{file}: everything before the error was imported: {counted(len(taken), 'event')} with "
-            f"{counted(messages, 'message')}, in {counted(streams, 'stream')}; fix the file and import it again to add "
-            "the rest"
+            f"{file}: everything before the error was imported: {pluralize(len(taken), 'event')} with "
+            f"{pluralize(messages, 'message')}, in {pluralize(streams, 'stream')}; fix the file and import it again to "
+            "add the rest"
         )
     else:
         output.tell(f"{file}: nothing was imported")
 
 
-def _counted(count: int, nouns: str) -> str:
-    return counted(count, "memory" if nouns == "memories" else nouns.removesuffix("s"), nouns)
+def _count_text(count: int, nouns: str) -> str:
+    return pluralize(count, "memory" if nouns == "memories" else nouns.removesuffix("s"), nouns)
 
 
-def _imported_text(imported: Any) -> str:
+def _import_text(imported: Any) -> str:
     file = f"{imported.file} ({imported.format})"
     if imported.repeated:
         return f"{file}: already imported, nothing changed"
     noun = next((each for each in ("memories", "checkpoints") if hasattr(imported, each)), "messages")
-    known = f", {_counted(imported.known, noun)} already known" if imported.known else ""
+    known = f", {_count_text(imported.known, noun)} already known" if imported.known else ""
     fields = ("projects", "memories", "conversations", "messages", "events", "threads", "checkpoints", "items")
     counts = [(getattr(imported, name), name) for name in fields if hasattr(imported, name)]
-    texts = [_counted(count if isinstance(count, int) else len(count), name) for count, name in counts]
+    texts = [_count_text(count if isinstance(count, int) else len(count), name) for count, name in counts]
     return f"{file}: {', '.join(texts)}{known}"
 
 
@@ -635,14 +636,14 @@ def export_command(*, file: Path, format_name: str, overwrite: bool, db: str, as
     Writes to FILE, or to stdout. On stdout either format is JSON Lines, and the counts go to stderr.
     """
     is_stdout = str(file) == "-"
-    with reading(db) as memory:
+    with open_for_reading(db) as memory:
         if is_stdout:
             counts = _write(memory, output.stdout_file(), format_name)
         elif format_name == "refold":
             counts = {"events": memory.export(file, overwrite=overwrite)}
         else:
             counts = _write_file(memory, file, format_name, outside=db, overwrite=overwrite)
-    text = ", ".join(_counted(count, noun) for noun, count in counts.items())
+    text = ", ".join(_count_text(count, noun) for noun, count in counts.items())
     if is_stdout:
         output.tell(text)
     elif as_json:
@@ -666,10 +667,10 @@ def _write(memory: "Memory", file: IO[bytes], format_name: str) -> dict[str, int
 
 def _write_file(memory: "Memory", path: Path, format_name: str, *, outside: str, overwrite: bool) -> dict[str, int]:
     """Write a file completely or not at all."""
-    from refold.log.disk import building_file, disk_error
+    from refold.log.disk import build_file, disk_error
 
     try:
-        with building_file(str(path), "an export", outside=outside, overwrite=overwrite) as file:
+        with build_file(str(path), "an export", outside=outside, overwrite=overwrite) as file:
             return _write(memory, file, format_name)
     except OSError as error:
         raise disk_error(error, f"exporting to {path}", "give a path in a directory that is writable") from error

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from refold.cli import EXIT_ERROR
-from refold.cli.output import Line, as_shown, shortened, time_text
-from refold.cli.root import Function, Option, Output, cli, reading, verb, writing
+from refold.cli.output import Line, shorten, stdout_text, time_text
+from refold.cli.root import Function, Option, Output, cli, open_for_reading, open_for_writing, verb
 from refold.errors import InvalidInput, NotFound
-from refold.text import counted
+from refold.text import pluralize
 
 if TYPE_CHECKING:
     from refold.skills import Skill, Skills
@@ -70,12 +70,18 @@ def _skills(places: dict[str, Any], *, writes: bool = False) -> "Generator[Skill
         raise click.UsageError("the store keeps switches, notes and reviews; name one with --db PATH or REFOLD_DB")
     create = f"create one with Memory({db!r}) in Python"
     read = f"give no --db and no REFOLD_DB to use the skill files alone, or {create}"
-    with Memory() if not db else writing(db, advice=create) if writes else reading(db, advice=read) as memory:
+    with (
+        Memory()
+        if not db
+        else open_for_writing(db, advice=create)
+        if writes
+        else open_for_reading(db, advice=read) as memory
+    ):
         yield skills_of(memory, roots, library=places["library"])
 
 
-def _done(text: str, **document: Any) -> Output:
-    return Output(document, [(shortened(text, _LINE_CHARS),)])
+def _text_output(text: str, **document: Any) -> Output:
+    return Output(document, [(shorten(text, _LINE_CHARS),)])
 
 
 @_verb(
@@ -102,7 +108,7 @@ def list_(source: str | None, learned: str | None, *, only_enabled: bool, **plac
         summaries = skills.list(source=source, include_disabled=not only_enabled)
         for problem in skills.diagnostics():
             if problem.severity == "error":
-                click.echo(shortened(str(problem), _LINE_CHARS), err=True)
+                click.echo(shorten(str(problem), _LINE_CHARS), err=True)
     lines: list[Line] = []
     for skill in summaries:
         mark = "-" if not skill.enabled else "*" if skill.detected else " "
@@ -111,7 +117,7 @@ def list_(source: str | None, learned: str | None, *, only_enabled: bool, **plac
 
 
 def _skill_line(mark: str, name: str, about: str, description: str) -> Line:
-    return f"{mark} ", (shortened(name), "bold"), (f"  {about}  ", "dim"), shortened(description, _DESCRIPTION_CHARS)
+    return f"{mark} ", (shorten(name), "bold"), (f"  {about}  ", "dim"), shorten(description, _DESCRIPTION_CHARS)
 
 
 @_verb("show", click.argument("name"))
@@ -132,7 +138,7 @@ def show(name: str, **places: Any) -> Output:
     lines: list[Line] = [((f"{key}: ", "dim"), str(value)) for key, value in _facts(skill, status)]
     if usage.count:
         last = time_text(usage.last_ns)
-        text = f"{counted(usage.count, 'time')}, last at {last}, success rate {usage.success_rate:.2f}"
+        text = f"{pluralize(usage.count, 'time')}, last at {last}, success rate {usage.success_rate:.2f}"
         lines.append((("used: ", "dim"), text))
     lines += [(("file: ", "dim"), resource) for resource in resources]
     return Output(document, [*lines, (), *((line,) for line in skill.body.split("\n"))])
@@ -177,11 +183,11 @@ def validate(paths: tuple[str, ...]) -> Output:
 
     own = [directory for directory in SKILL_DIRECTORIES if Path(directory).is_dir()]
     files_of = {path: _files_of(Path(path)) for path in paths or own}
-    results = [_validated(file) for files in files_of.values() for file in files]
+    results = [_validate_file(file) for files in files_of.values() for file in files]
     is_valid = all(files_of.values()) and all(result["valid"] for result in results)
     for path, files in files_of.items():
         if not files:
-            click.echo(f"there is no skill file in {shortened(path)}", err=True)
+            click.echo(f"there is no skill file in {shorten(path)}", err=True)
     lines: list[Line] = []
     for result in results:
         lines.append(((result["path"], "bold"), "  valid" if result["valid"] else ""))
@@ -198,7 +204,7 @@ def _files_of(path: Path) -> list[Path]:
     return [path / seen.path for seen in files.walk(str(path), matches=is_skill_name).files]
 
 
-def _validated(file: Path) -> dict[str, Any]:
+def _validate_file(file: Path) -> dict[str, Any]:
     from refold.skills import files, parse_skill, validate_skill
 
     content = files.read(str(file))
@@ -262,17 +268,17 @@ def select(
         policy = policy if top_k is None else replace(policy, top_k=top_k)
         if explain is not None:
             verdict = skills.explain(explain, query, policy=policy, phase=phase)
-            return Output({"verdict": verdict}, [((shortened(verdict.name), "bold"), f"  {as_shown(str(verdict))}")])
+            return Output({"verdict": verdict}, [((shorten(verdict.name), "bold"), f"  {stdout_text(str(verdict))}")])
         matches = skills.select(query, policy=policy, phase=phase, forced=forced)
     if inject:  # The text as it is, with --json too.
-        click.echo(as_shown(inject_skills(matches, policy)), nl=False)
+        click.echo(stdout_text(inject_skills(matches, policy)), nl=False)
         return iter(())
     rows = [
         {"score": match.score, "match_reason": match.match_reason, "query": match.query, "skill": match.skill}
         for match in matches
     ]
     lines: list[Line] = [
-        ((f"{match.score:8.3f}  {match.match_reason:<13} ", "cyan"), (shortened(match.skill.name), "bold"))
+        ((f"{match.score:8.3f}  {match.match_reason:<13} ", "cyan"), (shorten(match.skill.name), "bold"))
         for match in matches
     ]
     return Output({"query": query, "matches": rows}, lines)
@@ -303,8 +309,8 @@ def detect(**places: Any) -> Output:
         detected = skills.detect()
     lines: list[Line] = []
     for skill in detected:
-        evidence = shortened(", ".join((*skill.matched_files, *skill.matched_patterns)))
-        lines.append(((shortened(skill.name), "bold"), f"  {skill.source} {skill.priority}  {evidence}"))
+        evidence = shorten(", ".join((*skill.matched_files, *skill.matched_patterns)))
+        lines.append(((shorten(skill.name), "bold"), f"  {skill.source} {skill.priority}  {evidence}"))
     return Output({"detected": detected}, lines)
 
 
@@ -323,7 +329,7 @@ def new(name: str, description: str, tags: tuple[str, ...], body: Any, **places:
     text = f"# {name}\n\n{description}\n" if body is None else _text_of(body)
     with _skills(places) as skills:
         made = skills.create(name, description, text, tags=tags)
-    return _done(f"wrote {made.path}", name=made.name, path=made.path)
+    return _text_output(f"wrote {made.path}", name=made.name, path=made.path)
 
 
 def _text_of(file: Any) -> str:
@@ -350,7 +356,7 @@ def edit(name: str, description: str | None, tags: tuple[str, ...], body: Any, *
     text = None if body is None else _text_of(body)
     with _skills(places, writes=bool(places["db"])) as skills:
         made = skills.edit(name, description=description, body=text, tags=tags or None)
-    return _done(f"edited {made.path}", name=made.name, path=made.path)
+    return _text_output(f"edited {made.path}", name=made.name, path=made.path)
 
 
 @_verb("note", click.argument("name"), click.argument("text"))
@@ -362,7 +368,7 @@ def note(name: str, text: str, **places: Any) -> Output:
     with _skills(places, writes=True) as skills:
         skill = skills.find(name)
         changed = skills.library.note(skill.name, text)
-    return _done(
+    return _text_output(
         f"noted on {skill.name}" if text.strip() else f"{skill.name} has no note", name=skill.name, changed=changed
     )
 
@@ -381,7 +387,7 @@ def toggle(name: str, *, enabled: bool | None, **places: Any) -> Output:
         skill = skills.get(name)
         is_on = not skill.enabled if enabled is None else enabled
         changed = skills.library.toggle(skill.name, enabled=is_on)
-    return _done(f"{skill.name} is {'on' if is_on else 'off'}", name=skill.name, enabled=is_on, changed=changed)
+    return _text_output(f"{skill.name} is {'on' if is_on else 'off'}", name=skill.name, enabled=is_on, changed=changed)
 
 
 @_verb("review", click.argument("name"), click.argument("status", type=click.Choice(_STATUSES)))
@@ -392,7 +398,7 @@ def review(name: str, status: str, **places: Any) -> Output:
     """
     with _skills(places, writes=True) as skills:
         learned = skills.library.review(name, status)
-    return _done(f"{learned.name} is {learned.status}", name=learned.name, status=learned.status)
+    return _text_output(f"{learned.name} is {learned.status}", name=learned.name, status=learned.status)
 
 
 @_verb("delete", click.argument("name"))
@@ -408,7 +414,7 @@ def delete(name: str, **places: Any) -> Output:
         except NotFound:
             path = f"library/{skills.library.get(name).id}"
             skills.library.delete(name)
-    return _done(f"deleted {path}", name=name, path=path)
+    return _text_output(f"deleted {path}", name=name, path=path)
 
 
 @_verb("overview")
@@ -430,7 +436,7 @@ def overview(**places: Any) -> Output:
         text = str(items) if isinstance(items, int) else ", ".join(items)
         lines.append(((f"{key.replace('_', ' ')}: ", "dim"), text))
         if key == "diagnostics":
-            lines += [(f"    {shortened(str(problem), _LINE_CHARS)}",) for problem in problems]
+            lines += [(f"    {shorten(str(problem), _LINE_CHARS)}",) for problem in problems]
     lines.append((("last scan: ", "dim"), time_text(counts.scanned_ns)))
     return Output({**msgspec.structs.asdict(counts), "problems": problems}, lines)
 
@@ -447,4 +453,4 @@ def export(name: str, to: str | None, **places: Any) -> Output:
     """
     with _skills(places) as skills:
         path = skills.export(name, to)
-    return _done(f"wrote {path}", name=name, path=path)
+    return _text_output(f"wrote {path}", name=name, path=path)

@@ -7,7 +7,7 @@ import click
 
 from refold.cli import output
 from refold.cli.output import Line
-from refold.cli.root import Moment, Output, cli, nearest, past_options, seq_of, verb
+from refold.cli.root import Moment, Output, cli, past_options, seq_of, suggest_name, verb
 from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from refold.memory import Table, TableItem
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing before a verb of a group."""
 
 
 def _group(name: str, text: str) -> click.Group:
-    return cli.group(name, help=text)(_nothing)
+    return cli.group(name, help=text)(_do_nothing)
 
 
 _at = past_options("Show the state as of this seq or time instead of now.")
 
 
-def _then(memory: "Memory", at: Moment) -> "Memory":
+def _memory_at(memory: "Memory", at: Moment) -> "Memory":
     return memory if at is None else memory.at(seq_of(memory, at))
 
 
@@ -40,7 +40,7 @@ _FULL = click.option("--full", is_flag=True, help="Show values in full instead o
 @verb("list", _profile_name, _FULL, _at, group=_profile)
 def profile_list(memory: "Memory", name: str, at: Moment, *, full: bool) -> Output:
     """List the facts of a profile, in the order they were first set."""
-    items = _then(memory, at).profile(name).items()
+    items = _memory_at(memory, at).profile(name).items()
     return Output({"profile": name, "facts": dict(items)}, _pair_lines(items, full=full))
 
 
@@ -65,13 +65,15 @@ def profile_delete(memory: "Memory", key: str, name: str) -> Output:
     profile = memory.profile(name)
     if not profile.delete(key):
         known = [known for known, _ in profile.items()]
-        raise NotFound(f"profile {name} has no key {key!r}{nearest(key, known)}; `refold profile list` shows its keys")
+        raise NotFound(
+            f"profile {name} has no key {key!r}{suggest_name(key, known)}; `refold profile list` shows its keys"
+        )
     return Output({"profile": name, "key": key, "deleted": True}, [(f"{key} deleted",)])
 
 
 def _pair_lines(items: "list[tuple[str, Any]]", *, full: bool) -> Iterator[Line]:
     for key, value in items:
-        yield from output.block((f"{output.shortened(key)} = ", "bold"), str(value), full=full)
+        yield from output.block((f"{output.shorten(key)} = ", "bold"), str(value), full=full)
 
 
 # Journal.
@@ -93,7 +95,7 @@ _journal_name = click.option("--name", default="default", metavar="NAME", help="
 )
 def journal_list(memory: "Memory", day: str | None, days: int, name: str, at: Moment, *, full: bool) -> Output:
     """List the notes of recent days or of one day, oldest first."""
-    journal = _then(memory, at).journal(name)
+    journal = _memory_at(memory, at).journal(name)
     notes = journal.recent(days) if day is None else journal.day(day)
     rows = [{"day": note.day, "text": note.text, "time_ns": note.time_ns} for note in notes]
     lines = (line for note in notes for line in output.block((f"{note.day}  ", "bold"), note.text, full=full))
@@ -124,7 +126,7 @@ _files_name = click.option("--name", default="default", metavar="NAME", help="Th
 @verb("list", _files_name, _at, group=_files)
 def files_list(memory: "Memory", name: str, at: Moment) -> Output:
     """List the files with their sizes."""
-    files = _then(memory, at).files(name).list()
+    files = _memory_at(memory, at).files(name).list()
     rows = [{"path": file.path, "size_bytes": file.size_bytes, "seq": file.seq} for file in files]
     lines = [((f"{row['size_bytes']:>9,}  ", "dim"), (str(row["path"]), "bold")) for row in rows]
     return Output({"files": rows}, lines)
@@ -133,11 +135,11 @@ def files_list(memory: "Memory", name: str, at: Moment) -> Output:
 @verb("show", click.argument("path"), _files_name, _at, group=_files)
 def files_show(memory: "Memory", path: str, name: str, at: Moment) -> Output:
     """Print a file."""
-    files = _then(memory, at).files(name)
+    files = _memory_at(memory, at).files(name)
     try:
         text = files.read(path)
     except NotFound as error:
-        close = nearest(path, [file.path for file in files.list()])
+        close = suggest_name(path, [file.path for file in files.list()])
         raise NotFound(f"there is no file {path}{close}; `refold files list` shows the existing ones") from error
     return Output({"path": path, "text": text}, [(line,) for line in text.split("\n")])
 
@@ -169,13 +171,13 @@ def table_list(memory: "Memory", name: str | None, prefix: str, limit: int, at: 
 
     Lists the items of the table NAME in the order of their keys.
     """
-    then = _then(memory, at)
+    then = _memory_at(memory, at)
     if name is None:
         counts = {known: then.table(known).count() for known in then.tables()}
         return Output(
             {"tables": counts}, [((f"{count:>9,}  ", "dim"), (known, "bold")) for known, count in counts.items()]
         )
-    table = _known_table(then, name)
+    table = _find_table(then, name)
     begin = tuple(prefix.split("/")) if "/" in prefix else prefix
     items, count = table.scan(begin, limit=limit), table.count(begin)
     lines = list(_pair_lines([("/".join(_parts(item)), _json_of(item)) for item in items], full=full))
@@ -191,20 +193,22 @@ def table_show(memory: "Memory", name: str, key: tuple[str, ...], at: Moment) ->
     Shows all that was ever put under KEY in the table NAME, in full, oldest first. Several KEY arguments are the parts
     of one key.
     """
-    table = _known_table(_then(memory, at), name)
+    table = _find_table(_memory_at(memory, at), name)
     items = table.history(key) or (table.history(tuple(key[0].split("/"))) if len(key) == 1 else [])  # As listed.
     if not items:
         known = table.keys()
-        close = nearest("/".join(key), ["/".join(each) if isinstance(each, tuple) else each for each in known])
+        close = suggest_name("/".join(key), ["/".join(each) if isinstance(each, tuple) else each for each in known])
         raise NotFound(f"table {name} has no key {'/'.join(key)!r}{close}; `refold table list {name}` shows its keys")
     lines = [line for item in items for line in output.block((f"{item.seq:>6}  ", "dim"), _json_of(item), full=True)]
     return Output({"table": name, "items": list(map(_item_json, items))}, lines)
 
 
-def _known_table(memory: "Memory", name: str) -> "Table":
+def _find_table(memory: "Memory", name: str) -> "Table":
     known = memory.tables()
     if name not in known:
-        raise NotFound(f"there is no table {name!r}{nearest(name, known)}; `refold table list` shows the existing ones")
+        raise NotFound(
+            f"there is no table {name!r}{suggest_name(name, known)}; `refold table list` shows the existing ones"
+        )
     return memory.table(name)
 
 
@@ -212,20 +216,20 @@ def _parts(item: "TableItem") -> tuple[str, ...]:
     return item.key if isinstance(item.key, tuple) else (item.key,)
 
 
-def _shown(item: "TableItem") -> Any:
-    from refold.engine.jsonl import shown_value
+def _item_value(item: "TableItem") -> Any:
+    from refold.engine.jsonl import value_to_json
 
-    return shown_value(item.value)
+    return value_to_json(item.value)
 
 
 def _json_of(item: "TableItem") -> str:
-    return output.json_text(_shown(item))
+    return output.json_text(_item_value(item))
 
 
 def _item_json(item: "TableItem") -> dict[str, Any]:
     return {
         "key": list(_parts(item)),
-        "value": _shown(item),
+        "value": _item_value(item),
         "seq": item.seq,
         "time_ns": item.time_ns,
         "expires_ns": item.expires_ns,
@@ -240,7 +244,7 @@ _settings = _group("settings", "Show and change the settings of a store.")
 @verb("list", _at, group=_settings)
 def settings_list(memory: "Memory", at: Moment) -> Output:
     """List all settings with their values."""
-    items = _then(memory, at).settings.items()
+    items = _memory_at(memory, at).settings.items()
     lines = [((f"{name} = ", "bold"), output.json_text(value)) for name, value in items]
     return Output({"settings": dict(items)}, lines)
 
@@ -253,7 +257,7 @@ def settings_set(memory: "Memory", key: str, value: str) -> Output:
     """
     known = [name for name, _ in memory.settings.items()]
     if key not in known:
-        close = nearest(key, known)
+        close = suggest_name(key, known)
         raise NotFound(f"there is no setting {key!r}{close}; `refold settings list` shows the existing ones")
     switch = {"true": True, "false": False}.get(value.lower())
     if switch is None and not value.isdecimal():

@@ -16,20 +16,20 @@ from refold.cli.root import (
     cli,
     confirm,
     db_option,
-    drawn,
+    draw_bytes,
     embedder_option,
+    find_conversation,
     json_option,
-    known_conversation,
     moment_option,
-    moved,
-    opened,
-    reading,
-    recovered,
+    move_store,
+    open_for_reading,
+    open_for_writing,
+    open_memory,
+    recover_store,
     verb,
-    writing,
 )
 from refold.errors import NotFound, StoreCorrupt, StoreVersion
-from refold.text import counted
+from refold.text import pluralize
 
 if TYPE_CHECKING:
     from refold import Memory, Receipt, Recorded, Report
@@ -48,7 +48,7 @@ def stats(memory: "Memory") -> Output:
     values = {field: getattr(counts, field) for field in counts.__struct_fields__}
     texts = {field: f"{value:,}" if isinstance(value, int) else str(value) for field, value in values.items()}
     if forks := len(memory.forks()):
-        texts["events"] += f"  including {counted(forks, 'fork')}; the other counts exclude forks"
+        texts["events"] += f"  including {pluralize(forks, 'fork')}; the other counts exclude forks"
     return Output(counts, [(f"{field:<16}", (text, "bold")) for field, text in texts.items()])
 
 
@@ -83,7 +83,7 @@ def _verify(db: str, witness: str | None, jobs: int) -> "Report":
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar("verifying"))
         try:
-            memory = stack.enter_context(reading(db))
+            memory = stack.enter_context(open_for_reading(db))
         except (StoreCorrupt, StoreVersion) as error:
             from refold.engine.verify import report_of
 
@@ -94,9 +94,9 @@ def _verify(db: str, witness: str | None, jobs: int) -> "Report":
 def _report_lines(report: "Report") -> Iterator[Line]:
     for finding in report.findings:
         yield ((f"{finding.check} at seq {finding.seq}: {finding.message} ({finding.fault})", "red"),)
-    result = f"sound, state hash {report.state_hash}" if report.ok else counted(len(report.findings), "finding")
+    result = f"sound, state hash {report.state_hash}" if report.ok else pluralize(len(report.findings), "finding")
     place = f", the first bad seq is {report.first_bad_seq}" if report.first_bad_seq else ""
-    yield f"{counted(report.events, 'event')} in {counted(report.streams, 'stream')}: ", (result + place, "bold")
+    yield f"{pluralize(report.events, 'event')} in {pluralize(report.streams, 'stream')}: ", (result + place, "bold")
     if not report.ok:
         yield (report.summary,)
 
@@ -171,11 +171,11 @@ def erase(
     if (conversation is None) is not (bool(seqs) or text is not None):
         raise click.UsageError("erase takes a CONVERSATION, or --seq and --text")
     derived = "keep" if keep_derived else "erase"
-    with writing(db) as memory:
+    with open_for_writing(db) as memory:
         has_board = bool(conversation and memory.board(session=conversation).version)
         # Events that only name a conversation are erased too; but "0 events erased" is no answer to a typo.
         if conversation and not has_board and not _extent(memory, conversation, (), None, forks).derived:
-            conversation = known_conversation(memory, conversation).id
+            conversation = find_conversation(memory, conversation).id
         if not yes:
             extent = _extent(memory, conversation, seqs, text, forks)
             if extent.seqs or text is None:  # Otherwise no event contains the text.
@@ -199,14 +199,14 @@ def _question(
     """Print to stderr the first events that contain a text, and those derived; return the question to ask."""
     from refold.memory.options import core_of
 
-    what = f"conversation {conversation}" if conversation else counted(len(seqs), "event")
+    what = f"conversation {conversation}" if conversation else pluralize(len(seqs), "event")
     if text is not None:
         count = len(extent.seqs)
-        _list_events([core_of(memory)[0].recorded(seq) for seq in extent.seqs[:_LISTED_COUNT]], count)
+        _list_events([core_of(memory)[0].event(seq) for seq in extent.seqs[:_LISTED_COUNT]], count)
         relation = "given or found to contain" if seqs else f"that contain{'s' if count == 1 else ''}"
-        what = f"the {counted(count, 'event')} {relation} {text!r}"
+        what = f"the {pluralize(count, 'event')} {relation} {text!r}"
     if derived == "erase":
-        also = counted(len(extent.derived), "event") if extent.derived else "nothing"
+        also = pluralize(len(extent.derived), "event") if extent.derived else "nothing"
         what += f", and what was derived from them ({also}),"
         if text is not None and extent.derived:
             tell("and derived from them:")
@@ -234,13 +234,13 @@ def _extent(
 
 
 def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
-    erased = f"{counted(len(receipt.seqs), 'event')} erased, {len(receipt.derived)} derived from them"
+    erased = f"{pluralize(len(receipt.seqs), 'event')} erased, {len(receipt.derived)} derived from them"
     yield (erased, "bold"), *(f", renamed to {stream}" for stream in receipt.streams)
-    chats = counted(receipt.conversations, "conversation")
-    yield (f"shown to a model in {counted(receipt.turns, 'turn')} of {chats}",)
-    files = counted(receipt.files, "file")
+    chats = pluralize(receipt.conversations, "conversation")
+    yield (f"shown to a model in {pluralize(receipt.turns, 'turn')} of {chats}",)
+    files = pluralize(receipt.files, "file")
     searched = f"searched {receipt.searched_bytes:,} bytes of {files} for {receipt.markers} of their texts and values: "
-    times = counted(receipt.occurrences, "time")
+    times = pluralize(receipt.occurrences, "time")
     if not receipt.occurrences:
         yield searched, ("none found", "green")
     elif text is not None:  # Text next to it can occur elsewhere too, such as the name of a tool.
@@ -256,7 +256,7 @@ def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
         yield ((f"still in the name of {name}{advice}", "yellow"),)
     if receipt.naming:
         first = f"the first is seq {receipt.naming[0]}; --json lists them"
-        yield ((f"kept {counted(len(receipt.naming), 'event')} naming the conversation; {first}", "yellow"),)
+        yield ((f"kept {pluralize(len(receipt.naming), 'event')} naming the conversation; {first}", "yellow"),)
     for place in receipt.beyond_reach:
         yield (f"beyond reach: {place}",)
 
@@ -270,7 +270,7 @@ def backup(memory: "Memory", path: str) -> Output:
     """
     with progress_bar("verifying the copy") as progress:
         made = memory.backup(path, progress)
-    text = f"  {counted(made.head, 'event')} in {counted(made.streams, 'stream')}, {made.data_bytes:,} bytes"
+    text = f"  {pluralize(made.head, 'event')} in {pluralize(made.streams, 'stream')}, {made.data_bytes:,} bytes"
     return Output(made, [((path, "bold"), text), (f"state hash {made.state_hash}",)])
 
 
@@ -289,8 +289,8 @@ def recover(backup: str, new: str, to: Moment) -> Output:
     Repairs what a faulty writer counted or linked wrongly, and lists the repairs.
     """
     with progress_bar("verifying the new store") as progress:
-        made = recovered(backup, new, to=to, progress=progress)
-    text = f"  the log up to seq {made.seq}: {counted(made.head, 'event')} in {counted(made.streams, 'stream')}"
+        made = recover_store(backup, new, to=to, progress=progress)
+    text = f"  the log up to seq {made.seq}: {pluralize(made.head, 'event')} in {pluralize(made.streams, 'stream')}"
     repairs: list[Line] = [(f"repaired: {repair}",) for repair in made.repairs]
     return Output(made, [((new, "bold"), text), (f"state hash {made.state_hash}",), *repairs])
 
@@ -303,13 +303,13 @@ def move(source: str, target: str) -> Output:
     two addresses. Others can write meanwhile; once everything has moved, writes to SOURCE fail with an error that names
     TARGET. To continue an interrupted move, run it again.
     """
-    from refold.log.commits import shown_address
+    from refold.log.commits import hide_password
 
     with progress_bar("moving the events") as progress:
-        made = moved(source, target, progress=progress)
-    taken = f"{counted(made.events, 'event')} in {counted(made.streams, 'stream')}"
-    text = f"  {taken}; {shown_address(source)} can still be read"
-    return Output(made, [((shown_address(target), "bold"), text), (f"state hash {made.state_hash}",)])
+        made = move_store(source, target, progress=progress)
+    taken = f"{pluralize(made.events, 'event')} in {pluralize(made.streams, 'stream')}"
+    text = f"  {taken}; {hide_password(source)} can still be read"
+    return Output(made, [((hide_password(target), "bold"), text), (f"state hash {made.state_hash}",)])
 
 
 _PORT_MAX = 65_535
@@ -360,7 +360,7 @@ def mcp_command(
     if library is not None and not skills:
         raise click.UsageError("--library is for learned skills; give --skills too")
     check_installed()  # Before a store is created in vain.
-    with (reading if readonly else opened)(db, embedder=embedder) as memory:
+    with (open_for_reading if readonly else open_memory)(db, embedder=embedder) as memory:
         if skills:
             from refold.skills import SkillRoots, skills_of
             from refold.skills.skills import skill_tool
@@ -369,7 +369,7 @@ def mcp_command(
             tool = skill_tool(skills_of(memory, roots, library=library or "default"))
             if tool is not None:  # At least one skill can be called by a model.
                 memory.tools.register(tool)
-        serve(Binding(memory, readonly=readonly, own=f"mcp-{drawn(8).hex()}", **bound), http_port=http_port)
+        serve(Binding(memory, readonly=readonly, own=f"mcp-{draw_bytes(8).hex()}", **bound), http_port=http_port)
 
 
 @cli.command("demo")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from refold.cli.root import cli, db_option, embedder_option, reading, writing
+from refold.cli.root import cli, db_option, embedder_option, open_for_reading, open_for_writing
 
 if TYPE_CHECKING:
     from refold.embedders import Embedder
@@ -72,7 +72,7 @@ def web_command(
 
     check_installed()
     roots = SkillRoots() if directory is None else SkillRoots(project=directory, home=str(Path.home()))
-    with (writing if writes else reading)(db, embedder=embedder) as memory:
+    with (open_for_writing if writes else open_for_reading)(db, embedder=embedder) as memory:
         app = app_of(
             memory,
             writes=writes,

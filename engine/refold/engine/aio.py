@@ -13,16 +13,16 @@ from contextvars import Context, copy_context
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from refold.engine.batch import Batch, collecting
-from refold.engine.engine import Engine, watch
+from refold.engine.batch import Batch, collect_into
+from refold.engine.engine import Engine, disown_at_fork
 from refold.engine.origin import ACTING
-from refold.engine.transaction import Deferred
+from refold.engine.transaction import GroupConflict
 from refold.errors import StoreBusy, StoreError, WrongVersion
 from refold.limits import AIO_QUEUE_COUNT_MAX, GROUP_COUNT_MAX
 from refold.threads import NO_THREAD
 
 
-class _Call(NamedTuple):
+class _PendingCall(NamedTuple):
     verb: Callable[[], Any]
     future: "asyncio.Future[Any]"
     context: Context
@@ -69,7 +69,7 @@ class _Thread:
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = self._new_executor()
         """``None`` once the thread is closed."""
-        watch(self)
+        disown_at_fork(self)
 
     def _new_executor(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(1, thread_name_prefix="refold-aio")
@@ -118,8 +118,8 @@ class _Loop:
         self.running = loop
         self._engine = engine
         self._thread = thread
-        self._calls: deque[_Call] = deque()
-        self._taken: list[_Call] = []
+        self._calls: deque[_PendingCall] = deque()
+        self._taken: list[_PendingCall] = []
         """The calls of the last tick."""
         self._task: asyncio.Task[None] | None = None
 
@@ -130,10 +130,10 @@ class _Loop:
             raise StoreBusy(
                 f"AIO_QUEUE_COUNT_MAX = {AIO_QUEUE_COUNT_MAX} mutations wait already; await some before more"
             )
-        self._calls.append(_Call(verb, future, copy_context()))
+        self._calls.append(_PendingCall(verb, future, copy_context()))
         if self._task is None or self._task.done():
             self._task = self.running.create_task(self._drain())
-            self._task.add_done_callback(self._ended)
+            self._task.add_done_callback(self._cancel_waiting)
         return future
 
     async def _drain(self) -> None:
@@ -143,7 +143,7 @@ class _Loop:
             self._taken = [self._calls.popleft() for _ in range(min(len(self._calls), GROUP_COUNT_MAX))]
             await self._write(self._taken)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _cancel_waiting(self, task: "asyncio.Task[None]") -> None:
         """Cancel the futures of waiting callers if the drain task was cancelled or has failed.
 
         Calls that the thread has already received are still written. This is a callback, not part of the task, because
@@ -154,7 +154,7 @@ class _Loop:
                 call.future.cancel()
             self._calls.clear()
 
-    async def _write(self, calls: list[_Call]) -> None:
+    async def _write(self, calls: list[_PendingCall]) -> None:
         batch = Batch(self._engine)
         results = self._collect(batch, calls)
         if len(batch):
@@ -170,26 +170,26 @@ class _Loop:
             if not call.future.done():
                 call.future.set_result(result)
 
-    def _collect(self, batch: Batch, calls: list[_Call]) -> list[tuple[_Call, Any]]:
+    def _collect(self, batch: Batch, calls: list[_PendingCall]) -> list[tuple[_PendingCall, Any]]:
         """Run the verbs into the batch and return the calls that succeeded, with their results."""
-        results: list[tuple[_Call, Any]] = []
-        repeated: list[_Call] = []
+        results: list[tuple[_PendingCall, Any]] = []
+        repeated: list[_PendingCall] = []
         starts = batch.transaction.starts
-        with collecting(batch):
+        with collect_into(batch):
             for call in calls:
                 if call.future.done():
                     continue  # Cancelled before it ran, so it is not written.
                 starts.append(len(batch))
                 try:
                     results.append((call, call.run()))
-                except Deferred:
+                except GroupConflict:
                     repeated.append(call)
                 except Exception as error:  # noqa: BLE001 - raised in the one task that it concerns
                     _fail(call, error)
         self._calls.extendleft(reversed(repeated))
         return results
 
-    async def _write_alone(self, calls: list[_Call]) -> None:
+    async def _write_alone(self, calls: list[_PendingCall]) -> None:
         """Write calls one by one, after another thread or process moved a stream that the tick had decided on."""
         for call in calls:
             if not call.future.done():
@@ -202,6 +202,6 @@ class _Loop:
                         call.future.set_result(result)
 
 
-def _fail(call: _Call, error: Exception) -> None:
+def _fail(call: _PendingCall, error: Exception) -> None:
     if not call.future.done():
         call.future.set_exception(error)

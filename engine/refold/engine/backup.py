@@ -30,7 +30,7 @@ from refold.errors import NotFound, RefoldError, StoreCorrupt, StoreVersion
 from refold.event import Erased
 from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.log.directory import directory_at
-from refold.log.disk import FILE_FLAGS, building, disk_error
+from refold.log.disk import FILE_FLAGS, build_directory, disk_error
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import Log
 from refold.log.record import Record
@@ -63,28 +63,28 @@ def backup(engine: Engine, path: str, store_path: str, progress: Progress | None
     """
     engine.reader.check_open()
     time_ns = engine.reader.now_ns()
-    with building(path, "a backup", outside=store_path, may_be_empty=True) as made:
+    with build_directory(path, "a backup", outside=store_path, may_be_empty=True) as made:
         log = engine.reader.log
         head = log.head()
         if log.durability.durable_until(head) < head:
             log.durability.flush()  # Into the file that is about to be copied.
         log.files.copy(made)
-        manifest = _vetted(engine, made, time_ns, progress)
+        manifest = _make_manifest(engine, made, time_ns, progress)
         written = Path(made, MANIFEST_FILE)
         written.touch(0o600)
         written.write_bytes(msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
     return Backup(path, **{field: getattr(manifest, field) for field in Backup.__struct_fields__[1:]})
 
 
-def _vetted(engine: Engine, made: str, time_ns: int, progress: Progress | None) -> Manifest:
+def _make_manifest(engine: Engine, made: str, time_ns: int, progress: Progress | None) -> Manifest:
     """Verify a copy, delete everything except its data file, and return its manifest."""
     from refold.log.lmdb_file import DATA_FILE  # noqa: PLC0415 - used only here
 
     try:
-        with opened(
+        with open_store(
             made, clock_ns=engine.reader.clock_ns, random_bytes=engine.reader.random_bytes, readonly=True
         ) as copy:
-            report = checked(copy, progress)
+            report = check_copy(copy, progress)
             store, link = copy.reader.store_id.hex(), copy.reader.link.hex()
     except StoreVersion as error:
         raise StoreCorrupt(
@@ -99,7 +99,7 @@ def _vetted(engine: Engine, made: str, time_ns: int, progress: Progress | None) 
 
 
 @contextmanager
-def opened(
+def open_store(
     path: str,
     *,
     clock_ns: Callable[[], int],
@@ -123,7 +123,7 @@ def opened(
         engine.close()
 
 
-def checked(copy: Engine, progress: Progress | None) -> Report:
+def check_copy(copy: Engine, progress: Progress | None) -> Report:
     """Verify a copy and return the report; raise ``StoreCorrupt`` if there are findings."""
     report = verify.verify(copy, 0, progress)
     if not report.ok:
@@ -196,13 +196,13 @@ def recover(
         raise NotFound(f"there is no backup at {path} to recover; give the path of a backup, or of a store") from error
     try:
         check_manifest(path, log)
-        with building(new_path, "a recovered store", outside=path, may_be_empty=False) as made:
-            seq, repair, erased = log.in_snapshot(lambda: _copied(log, made, seq_of))
-            with opened(made, clock_ns=clock_ns, random_bytes=random_bytes, readonly=False) as new:
+        with build_directory(new_path, "a recovered store", outside=path, may_be_empty=False) as made:
+            seq, repair, erased = log.in_snapshot(lambda: _copy_log(log, made, seq_of))
+            with open_store(made, clock_ns=clock_ns, random_bytes=random_bytes, readonly=False) as new:
                 Rebuild(new).run()
                 if erased is not None:
                     new.writer.submit(Mutation(STORE_STREAM, erased))
-                report = checked(new, progress)
+                report = check_copy(new, progress)
                 hashed = history.state_hash(new, 0, None)
                 if hashed != report.state_hash:
                     raise StoreCorrupt(
@@ -217,12 +217,12 @@ def recover(
     )
 
 
-def _copied(log: LmdbLog, made: str, seq_of: Callable[[Log], int] | None) -> tuple[int, Repair, Erased | None]:
+def _copy_log(log: LmdbLog, made: str, seq_of: Callable[[Log], int] | None) -> tuple[int, Repair, Erased | None]:
     seq = log.head() if seq_of is None else seq_of(log)
-    return (seq, *_repaired(log, made, seq))
+    return (seq, *_repair_log(log, made, seq))
 
 
-def _repaired(log: LmdbLog, made: str, seq: int) -> tuple[Repair, Erased | None]:
+def _repair_log(log: LmdbLog, made: str, seq: int) -> tuple[Repair, Erased | None]:
     """Write the repaired log; raise ``StoreCorrupt`` for every error that reading damaged bytes can raise."""
     check_end(log, seq)
     try:

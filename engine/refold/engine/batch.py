@@ -46,7 +46,7 @@ class Batch:
         self.engine.reader.check_writable()
         if self.was_entered:
             raise InvalidInput("this batch was used before; take a new one with memory.batch()")
-        outer = active(self.engine)
+        outer = active_batch(self.engine)
         if outer is None:
             begin(self)
             return self
@@ -80,7 +80,7 @@ class Batch:
         return len(self.transaction)
 
 
-def active(engine: Engine) -> Batch | None:
+def active_batch(engine: Engine) -> Batch | None:
     """Return the batch that this context has open on an engine, or ``None``."""
     for batch in OPEN.get():
         # As `is_open`, without the call: every write inside a batch comes here.
@@ -103,7 +103,7 @@ def leave(batch: Batch) -> None:
 
 
 @contextmanager
-def collecting(batch: Batch) -> Generator[None]:
+def collect_into(batch: Batch) -> Generator[None]:
     """Collect the mutations of this context into a batch that the caller will commit."""
     begin(batch)
     try:
@@ -112,9 +112,9 @@ def collecting(batch: Batch) -> Generator[None]:
         leave(batch)
 
 
-def refuse(engine: Engine, what: str) -> None:
+def check_no_batch(engine: Engine, what: str) -> None:
     """Raise ``InvalidInput`` if a batch is open, for an operation that cannot be part of one."""
-    if active(engine) is not None:
+    if active_batch(engine) is not None:
         raise InvalidInput(
             f"{what} inside a batch is refused, because its events have no seq yet; do it after the block"
         )

@@ -16,7 +16,7 @@ import msgspec
 
 from refold import fold
 from refold.engine.loader import Loader
-from refold.engine.packed import packed_key
+from refold.engine.packed import packed_rows_key
 from refold.engine.streams import APPLIED_KEY, Checkpoint, Checkpoints, Stream, Streams, number_key
 from refold.errors import RefoldError, StoreCorrupt
 from refold.limits import (
@@ -120,7 +120,7 @@ class CheckpointPacker:
         if stream.number not in self.underway:
             self._begin(stream, kept=True)
 
-    def rebased(self, stream: Stream) -> None:
+    def keep_base(self, stream: Stream) -> None:
         """Start packing a kept row after a fork or a restore, so that no later read has to walk to its base again.
 
         The row of a fork waits for the first event of its own, because making a fork builds no state.
@@ -134,7 +134,7 @@ class CheckpointPacker:
         """Pack a row for a stream at once, so that every event of it is covered."""
         self._pack(stream, kept=False)
 
-    def settles(self, stream: Stream) -> bool:
+    def settle_slice(self, stream: Stream) -> bool:
         """Pack a slice of a row for a stream that is about to be evicted; return whether eviction can go ahead."""
         if stream.number not in self.underway:
             self._begin(stream, kept=False)
@@ -207,9 +207,9 @@ class CheckpointPacker:
         dirty.pop(number, None)
         if left:
             dirty[number] = left[0]
-            self.order()
+            self.sort_dirty()
 
-    def order(self) -> None:
+    def sort_dirty(self) -> None:
         """Sort the streams that have uncovered events by the first of these."""
         dirty = self._streams.dirty
         in_order = sorted(dirty.items(), key=itemgetter(1))
@@ -220,26 +220,26 @@ class CheckpointPacker:
         """Return whether a row of a stream is being packed."""
         return stream.number in self.underway
 
-    def applied(self, head: int) -> Row:
+    def applied_seq_row(self, head: int) -> Row:
         """Return the row with the seq up to which every event is covered once the waiting rows are stored."""
         return "checkpoints", APPLIED_KEY, SEQ.pack(self._streams.applied_seq(head))
 
-    def rest(self, head: int, rows: list[Row]) -> Iterator[list[Row]]:
+    def remaining_rows(self, head: int, rows: list[Row]) -> Iterator[list[Row]]:
         """Return the rows to store, page by page, so that the next opening has no tail to scan.
 
         Every loaded stream that has uncovered events gets a row. The row that says how far the rows reach goes last: if
         an interruption prevents it, the next opening is only slower.
         """
         for number in list(self._streams.dirty):
-            stream = self._streams.loaded(number)
+            stream = self._streams.loaded_stream(number)
             if stream is not None:
                 self._pack(stream, kept=False)
         rows += self._checkpoints.waiting
         if rows:
-            rows.append(self.applied(head))
+            rows.append(self.applied_seq_row(head))
         for begin in range(0, len(rows), CHECKPOINT_ROWS_MAX):
             yield rows[begin : begin + CHECKPOINT_ROWS_MAX]
-        self._checkpoints.written()
+        self._checkpoints.clear_waiting()
 
 
 T = TypeVar("T")
@@ -266,7 +266,7 @@ class LazyIndex:
                 indexes = self._indexes = self._indexes or self._make()
         return indexes
 
-    def whole(self, use: Callable[[], T]) -> T:
+    def guard(self, use: Callable[[], T]) -> T:
         """Call `use`, which reads or changes rows, and return its result.
 
         Any exception except ``RefoldError`` marks the rows as torn.
@@ -300,7 +300,7 @@ class LazyIndex:
         if self._indexes is None:
             return []
         graphs: list[Row] = [("graphs", number_key(number), blob) for number, blob in self._indexes.new_graphs()]
-        return graphs + [("graphs", packed_key(number), block) for number, block in self._indexes.new_rows()]
+        return graphs + [("graphs", packed_rows_key(number), block) for number, block in self._indexes.new_rows()]
 
 
 class FrozenStates:
@@ -403,7 +403,7 @@ class StreamEviction:
             if self._is_spared(stream) or stream.is_used:
                 stream.is_used = False
                 queue.append(stream)
-            elif self._leaves(stream):
+            elif self._evict(stream):
                 count -= 1
             elif self._packer.is_packing(stream):
                 queue.appendleft(stream)
@@ -411,18 +411,18 @@ class StreamEviction:
             else:
                 queue.append(stream)
 
-    def relieve(self) -> None:
+    def release_pages(self) -> None:
         """Occasionally make the log release the pages it has read: mapped pages count as memory of this process."""
         if self._streams.traffic - self._relieved >= RELIEVED_COUNT:
             self._relieved = self._streams.traffic
-            self._log.files.relieve()
+            self._log.files.release_memory()
 
-    def _leaves(self, stream: Stream) -> bool:
+    def _evict(self, stream: Stream) -> bool:
         """Evict a stream if a row covers its last event or can be packed to do so; return whether it was evicted."""
         if stream.number in self._streams.dirty:
             if stream.state is None:
                 return False
-            if not self._packer.settles(stream):
+            if not self._packer.settle_slice(stream):
                 return False
         if stream is self._spared:
             self._spare(None)

@@ -24,7 +24,7 @@ def check_version(key: str, actual: int, expected: object) -> None:
     fits = {NO_STREAM: actual == 0, EXISTS: actual > 0}.get(expected, expected == actual)  # type: ignore[call-overload]
     if not fits:
         raise WrongVersion(
-            f"{name_of(key)} is at version {actual}, not at {checks.shown(expected)}; read it again and decide anew",
+            f"{name_of(key)} is at version {actual}, not at {checks.brief(expected)}; read it again and decide anew",
             expected=expected,
             actual=actual,
         )
@@ -34,7 +34,7 @@ def check_requests(reader: Reader, requests: Iterable[Request]) -> None:
     """Raise ``WrongVersion`` if a request of a batch was answered while the batch was open."""
     for request in requests:
         with suppress(LookupError):
-            answer = reader.answered(request)
+            answer = reader.find_answer(request)
             raise WrongVersion(
                 "a request_id of this batch was answered while the batch was open; run the batch again",
                 expected=NO_STREAM,
@@ -46,10 +46,10 @@ def check_open(reader: Reader, streams: Iterable[Stream]) -> None:
     """Raise ``WrongVersion`` if a stream that a batch found open no longer is."""
     for stream in streams:
         if not fold.is_open(reader.live(stream)):
-            raise no_longer_open(stream.name, stream.version)
+            raise closed_stream_error(stream.name, stream.version)
 
 
-def no_longer_open(name: str, version: int) -> WrongVersion:
+def closed_stream_error(name: str, version: int) -> WrongVersion:
     """Return the error for a stream that was dropped, emptied or erased meanwhile."""
     problem = f"{name} was dropped or emptied while a batch was open; run the batch again"
     return WrongVersion(problem, expected=EXISTS, actual=version)

@@ -13,7 +13,7 @@ from refold.engine.writer import Writer
 from refold.errors import InvalidInput, StoreBusy, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
 from refold.log.commits import POSITION_KEY, Lag, is_address
-from refold.log.protocol import Displaced, Log, LogTurn, TurnLost, until_kept, write
+from refold.log.protocol import Log, LogTurn, StoreGone, TurnLost, retry_turn, write
 from refold.threads import FORKED
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _CLOSED: Final = "is closed; open the store again with Memory(path)"
 # Forking: a child process must not use its parent's engine, because LMDB and the locks belong to the parent.
 
 
-class Owned(Protocol):
+class Disownable(Protocol):
     """Something that belongs to one process."""
 
     def disown(self) -> None:
@@ -39,10 +39,10 @@ class Owned(Protocol):
         ...
 
 
-_owned: Final[WeakSet[Owned]] = WeakSet()
+_owned: Final[WeakSet[Disownable]] = WeakSet()
 
 
-def watch(owned: Owned) -> None:
+def disown_at_fork(owned: Disownable) -> None:
     """Disown an object in every child process that is forked from now on."""
     _owned.add(owned)
 
@@ -78,7 +78,7 @@ class Engine:
         """Whether a commit survives a power loss once it has returned."""
         self.witness: Witness | None = None
         """The file away from the store that records how far the log has come, if there is one."""
-        watch(self)
+        disown_at_fork(self)
 
     def watch(self, path: str) -> None:
         """Check the log against the witness at ``path``, and keep the witness up to date from now on."""
@@ -152,7 +152,7 @@ class Engine:
                 begun = reader.streams
                 try:
                     caches = [*reader.index.graph_rows(), *reader.more_rows(), *reader.head_digests.take()]
-                    for rows in reader.packer.rest(reader.head, caches):
+                    for rows in reader.packer.remaining_rows(reader.head, caches):
                         # The rows may hold data that another machine has erased meanwhile. In that case everything was
                         # read again, and they are not stored.
                         put = partial(self.writer.put, rows, is_current=lambda: reader.streams is begun)
@@ -211,7 +211,7 @@ class Engine:
             log.durability.resume()
         try:
             self.settle()
-        except (Displaced, StoreBusy, StoreFull):
+        except (StoreGone, StoreBusy, StoreFull):
             if has_tail:
                 raise
         self._advance_witness()
@@ -223,7 +223,7 @@ class Engine:
             try:
                 log.close()
             finally:
-                # Not through `refuse`: a signal can end a Python function before its first line.
+                # Not through `check_no_batch`: a signal can end a Python function before its first line.
                 self.reader.closed, self.reader.is_writable = _CLOSED, False
         else:
             self._subscriptions = None
@@ -253,7 +253,7 @@ class Engine:
                 if log.row("meta", UNSWEPT_KEY) == erasure:
                     turn.write((), [("meta", UNSWEPT_KEY, None)])
 
-            until_kept(lambda: log.in_turn(unmark))
+            retry_turn(lambda: log.in_turn(unmark))
             log.durability.flush()  # Now, while the ballast is lent.
 
     def sweep_again(self) -> None:
@@ -264,7 +264,7 @@ class Engine:
         with suppress(StoreError), self.exclusive():
             self.reader.log.files.alone(self.sweep)
 
-    def undisturbed(self, use: Callable[[], object]) -> None:
+    def run_exclusive(self, use: Callable[[], object]) -> None:
         """Call ``use`` while no other thread reads or writes; do nothing if the engine is closed."""
         with self.exclusive(), self.reader.state_lock:
             if not self.reader.is_closed:
@@ -277,7 +277,7 @@ class Engine:
             self.shared.refresh()
         self.reader.notice()
 
-    def known(self, check: Callable[[int], T]) -> T:
+    def check_at_head(self, check: Callable[[int], T]) -> T:
         """Return the result of a check of seqs against the head; if it fails, refresh and check once more."""
         try:
             return check(self.reader.head)
@@ -317,7 +317,7 @@ def open_engine(
             witness=witness,
             cache=cache,
         )
-    log = _opened_log(path, readonly=readonly, random_bytes=random_bytes, delayed=delayed, witness=witness)
+    log = _open_log(path, readonly=readonly, random_bytes=random_bytes, delayed=delayed, witness=witness)
     try:
         engine = Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
         engine.is_durable = path is not None and not delayed
@@ -350,7 +350,7 @@ def _open_shared(
             engine.watch(witness)
         engine.sweep_again()
         engine.shared, engine.is_durable, engine.writer.server = log, True, log.commits.name
-        log.follow(engine.undisturbed)
+        log.follow(engine.run_exclusive)
     except BaseException:
         log.close()
         log.join()
@@ -363,12 +363,12 @@ def _seed(random_bytes: Callable[[int], bytes]) -> dict[bytes, bytes]:
     return {STORE_ID_KEY: random_bytes(STORE_ID_BYTES), HASH_KEY: random_bytes(HASH_KEY_BYTES)}
 
 
-def _check_own(log: Log, path: str) -> None:
+def _check_not_replica(log: Log, path: str) -> None:
     if log.row("meta", POSITION_KEY) is not None:
         raise InvalidInput(f"{path} is the local copy of a log on a server; open the address of that log, or readonly")
 
 
-def _opened_log(
+def _open_log(
     path: str | None, *, readonly: bool, random_bytes: Callable[[int], bytes], delayed: bool, witness: str | None
 ) -> Log:
     seed = _seed(random_bytes)
@@ -388,7 +388,7 @@ def _opened_log(
     log = LmdbLog(directory_at(path, readonly=readonly, seed=seed, exclusive=delayed))
     try:
         if not readonly:
-            _check_own(log, path)
+            _check_not_replica(log, path)
         if not delayed:
             return log
         from refold.log.delayed import DelayedLog  # noqa: PLC0415 - loaded only for delayed writes

@@ -18,17 +18,17 @@ from refold import fold
 from refold.engine import vectors
 from refold.engine.engine import Engine
 from refold.engine.origin import origin_in
-from refold.engine.packed import known_key, packed_key, page_of
+from refold.engine.packed import packed_rows_key, page_of, terms_key
 from refold.engine.reader import (
     FORGOTTEN,
     TAGS_KEY,
     UNSWEPT_KEY,
     VERB_BYTES,
     answer_of,
-    checked_time,
+    check_time,
     record_at,
 )
-from refold.engine.scan import Sought, events_with, seqs_with
+from refold.engine.scan import EventFilter, events_with, seqs_with
 from refold.engine.spellings import strings_of
 from refold.engine.streams import (
     APPLIED_KEY,
@@ -69,8 +69,8 @@ from refold.limits import (
     SALT_BYTES,
     SEED_BYTES,
 )
-from refold.log.protocol import LogTurn, Row, TurnLost, scan, until_kept
-from refold.log.record import SEQ, Sealed, digest_of, erased_from
+from refold.log.protocol import LogTurn, Row, TurnLost, retry_turn, scan
+from refold.log.record import SEQ, Sealed, digest_of, erase_bodies
 from refold.message import MessageAppended, MessageReplaced, messages_of
 from refold.results import Receipt
 from refold.views.board import BOARD, NODE_ID, PROJECT_ID, node_board
@@ -97,7 +97,7 @@ def markers_of(events: Iterable[Event]) -> set[bytes]:
     return found - kept
 
 
-def telling(markers: Iterable[bytes]) -> set[bytes]:
+def searchable_markers(markers: Iterable[bytes]) -> set[bytes]:
     """Return the markers long enough to search for; outer zeros do not count, as empty pages are full of them."""
     return {marker for marker in markers if len(marker.strip(b"\0")) >= MARKER_BYTES_MIN}
 
@@ -121,7 +121,7 @@ class Base(NamedTuple):
     base_seq: int
 
 
-class Plan(NamedTuple):
+class ErasurePlan(NamedTuple):
     """The reach of an erasure: the events requested, those derived from them, and the streams to rename."""
 
     seqs: list[int]
@@ -132,7 +132,7 @@ class Plan(NamedTuple):
     """Events that are kept although they name an erased conversation, or are on its board."""
 
 
-def planned(
+def make_plan(
     engine: Engine,
     seqs: set[int],
     renamed: dict[int, str],
@@ -140,7 +140,7 @@ def planned(
     known: Sequence[Base],
     *,
     derived: bool,
-) -> Plan:
+) -> ErasurePlan:
     """Return the plan to erase the given events; with ``derived``, also what names them or was derived from either.
 
     A summary of messages counts as derived from each of them, and the hashes of a context from everything that it may
@@ -148,18 +148,18 @@ def planned(
     """
     reached = set[int]()
     if derived:
-        reached = mentioned | _derived_from(engine, seqs | mentioned)
+        reached = mentioned | _derived_seqs(engine, seqs | mentioned)
         fresh = seqs | reached
         while summaries := _summaries_of(engine, fresh, known):
-            fresh = (summaries | _derived_from(engine, summaries)) - seqs - reached
+            fresh = (summaries | _derived_seqs(engine, summaries)) - seqs - reached
             reached |= fresh
-        shown = _showable(engine, seqs | reached)
-        reached |= _hashes_of(engine, affected(engine, shown, known) | dict.fromkeys(renamed, 1))
-    naming = unerased(engine, mentioned - seqs - reached)
-    return Plan(unerased(engine, seqs), unerased(engine, reached - seqs), renamed, naming)
+        shown = _showable_seqs(engine, seqs | reached)
+        reached |= _hashes_of(engine, affected_streams(engine, shown, known) | dict.fromkeys(renamed, 1))
+    naming = unerased_seqs(engine, mentioned - seqs - reached)
+    return ErasurePlan(unerased_seqs(engine, seqs), unerased_seqs(engine, reached - seqs), renamed, naming)
 
 
-def _derived_from(engine: Engine, seqs: Iterable[int]) -> set[int]:
+def _derived_seqs(engine: Engine, seqs: Iterable[int]) -> set[int]:
     """Return the seqs of all events that were derived from the given ones, directly or indirectly."""
     found: set[int] = set()
     waiting = list(seqs)
@@ -194,12 +194,12 @@ def _summaries_of(engine: Engine, seqs: Collection[int], known: Sequence[Base]) 
     contributions = sorted(_contributions(engine, sorted(seqs)))
     if not contributions:
         return set()
-    begins = affected(engine, sorted(each.seq for each in contributions), known)
-    found = seqs_with(engine.reader, Sought((), (WindowSummarized,)), after=contributions[0].came)
+    begins = affected_streams(engine, sorted(each.seq for each in contributions), known)
+    found = seqs_with(engine.reader, EventFilter((), (WindowSummarized,)), after=contributions[0].came)
     reached = set[int]()
     for page in pages(found):
         numbers = [each.number for each in engine.reader.log.events_at(page)]
-        for number, recorded in zip(numbers, engine.reader.loader.recorded(page), strict=True):
+        for number, recorded in zip(numbers, engine.reader.loader.recorded_events(page), strict=True):
             stamp = recorded.stamp
             key = key_of(engine.reader.streams.branch_of(number), stamp.stream)
             if _may_hold(engine, key, stamp.seq, begins) and _is_summary_of(engine, key, recorded, contributions):
@@ -211,7 +211,7 @@ def _contributions(engine: Engine, seqs: Sequence[int]) -> Iterator[_Contributio
     for page in pages(seqs):
         found = engine.reader.log.events_at(page)
         own = [each.seq for each in found if fold.tag_of(each.array) in _CONTRIBUTING]
-        for recorded in engine.reader.loader.recorded(own):
+        for recorded in engine.reader.loader.recorded_events(own):
             event, stamp = recorded
             came = event.origin if isinstance(event, MessageReplaced) else stamp.seq
             yield _Contribution(came, stamp.seq, tuple(message.id for message in messages_of(recorded)))
@@ -224,12 +224,12 @@ def _is_summary_of(engine: Engine, key: str, recorded: Recorded, contributions: 
     until = bisect_right(contributions, event.origin, key=lambda each: each.came)
     if not until:
         return False
-    after, live = engine.reader.read(key, _summarized_and_live, stamp.seq - 1)
+    after, live = engine.reader.read(key, _summary_state, stamp.seq - 1)
     begin = bisect_right(contributions, after, 0, until, key=lambda each: each.came)
     return any(each.seq < stamp.seq and not live.issuperset(each.ids) for each in contributions[begin:until])
 
 
-def _summarized_and_live(state: fold.State) -> tuple[int, frozenset[str]]:
+def _summary_state(state: fold.State) -> tuple[int, frozenset[str]]:
     """Return the seq up to which messages need no summary, and the ids of those in the window."""
     window = state.part(WINDOW)
     return window.summarized, frozenset(message.id for message in window.live())
@@ -241,7 +241,7 @@ _NEVER_SHOWN: Final = frozenset(
 """The tags of events that no context shows, although they are in streams that contexts show."""
 
 
-def _showable(engine: Engine, seqs: Iterable[int]) -> list[int]:
+def _showable_seqs(engine: Engine, seqs: Iterable[int]) -> list[int]:
     """Return the seqs whose events a context can show, in order."""
     found = (each for page in pages(sorted(seqs)) for each in engine.reader.log.events_at(page))
     return [each.seq for each in found if fold.tag_of(each.array) not in _NEVER_SHOWN]
@@ -256,14 +256,14 @@ def _hashes_of(engine: Engine, begins: Mapping[int, int]) -> set[int]:
     """
     if not begins or fold.TAGS[ContextHashed] not in engine.reader.tags:
         return set()
-    hashed = seqs_with(engine.reader, Sought((), (ContextHashed,)), after=min(begins.values()))
-    return {seq for page in pages(hashed) for seq in _hashes_in(engine, page, begins)}
+    hashed = seqs_with(engine.reader, EventFilter((), (ContextHashed,)), after=min(begins.values()))
+    return {seq for page in pages(hashed) for seq in _page_hashes(engine, page, begins)}
 
 
-def _hashes_in(engine: Engine, page: Sequence[int], begins: Mapping[int, int]) -> Iterator[int]:
-    owners = {each.stamp.seq: each.event.sources[0] for each in engine.reader.loader.recorded(page)}
+def _page_hashes(engine: Engine, page: Sequence[int], begins: Mapping[int, int]) -> Iterator[int]:
+    owners = {each.stamp.seq: each.event.sources[0] for each in engine.reader.loader.recorded_events(page)}
     numbers = {each.seq: each.number for each in engine.reader.log.events_at(sorted(owners.values()))}
-    shown = {each.stamp.seq: each for each in engine.reader.loader.recorded(sorted(owners.values()))}
+    shown = {each.stamp.seq: each for each in engine.reader.loader.recorded_events(sorted(owners.values()))}
     for seq, owner in owners.items():
         event, stamp = shown[owner]
         # If the source is no context or was erased, there is no record of what it showed, and it cannot be rebuilt.
@@ -271,13 +271,13 @@ def _hashes_in(engine: Engine, page: Sequence[int], begins: Mapping[int, int]) -
             yield seq
             continue
         branch = engine.reader.streams.branch_of(numbers[owner])
-        for name in _read_by(engine, branch, stamp.stream, event):
+        for name in _context_streams(engine, branch, stamp.stream, event):
             if _may_hold(engine, key_of(branch, name), event.origin, begins):
                 yield seq
                 break
 
 
-def _read_by(engine: Engine, branch: int, stream: str, event: ContextShown) -> Iterator[str]:
+def _context_streams(engine: Engine, branch: int, stream: str, event: ContextShown) -> Iterator[str]:
     """Yield the streams that a context was made of."""
     yield from (stream, f"project/{event.project}", f"profile/{event.profile}", f"journal/{event.journal}")
     board = session_board(stream.partition("/")[2])
@@ -289,7 +289,7 @@ def _read_by(engine: Engine, branch: int, stream: str, event: ContextShown) -> I
 def _node_boards(state: fold.State) -> list[str]:
     """Return the stream of the node's board under a session's board; empty if the session works on no node."""
     own = state.part(BOARD)
-    project, node = own.recorded(PROJECT_ID), own.recorded(NODE_ID)
+    project, node = own.text(PROJECT_ID), own.text(NODE_ID)
     return [node_board(project, node)] if project and node else []
 
 
@@ -314,21 +314,21 @@ def mentions_of(engine: Engine, branch: int, conversation: str) -> set[int]:
             for name in engine.reader.streams.names(branch, f"{kind}/"):
                 stream = engine.reader.streams.find(key_of(branch, name))
                 seqs = own_seqs(engine, stream.number) if stream is not None and stream.number else []
-                found |= {seq for page in pages(seqs) for seq in _mentions_in(engine, page, tags, conversation)}
+                found |= {seq for page in pages(seqs) for seq in _page_mentions(engine, page, tags, conversation)}
     return found
 
 
-def _mentions_in(engine: Engine, page: Sequence[int], tags: Collection[int], conversation: str) -> Iterator[int]:
+def _page_mentions(engine: Engine, page: Sequence[int], tags: Collection[int], conversation: str) -> Iterator[int]:
     """Yield the seqs of the events with these tags that name a conversation; few others are decoded."""
     name = conversation.encode()
     found = engine.reader.log.events_at(page)
     seqs = [each.seq for each in found if name in each.array and fold.tag_of(each.array) in tags]
-    for event, stamp in engine.reader.loader.recorded(seqs):
+    for event, stamp in engine.reader.loader.recorded_events(seqs):
         if conversation in event.mentions():
             yield stamp.seq
 
 
-def unerased(engine: Engine, seqs: Iterable[int]) -> list[int]:
+def unerased_seqs(engine: Engine, seqs: Iterable[int]) -> list[int]:
     """Return the seqs whose events still have a body to erase, in order."""
     left: list[int] = []
     for page in pages(sorted(seqs)):
@@ -417,12 +417,14 @@ def snapshots_of(engine: Engine, streams: Collection[int]) -> set[int]:
     return {
         stamp.seq
         for branch in range(len(engine.reader.loader.branches()) + 1)
-        for event, stamp in events_with(engine.reader, Sought((), (SnapshotNamed,)), branch=branch, stream=STORE_STREAM)
+        for event, stamp in events_with(
+            engine.reader, EventFilter((), (SnapshotNamed,)), branch=branch, stream=STORE_STREAM
+        )
         if cast("SnapshotNamed", event).base_stream in streams
     }
 
 
-def affected(engine: Engine, seqs: Sequence[int], bases: Sequence[Base]) -> dict[int, int]:
+def affected_streams(engine: Engine, seqs: Sequence[int], bases: Sequence[Base]) -> dict[int, int]:
     """Return, by stream number, the seq from which its state may hold data of the events at the seqs."""
     found: dict[int, int] = {}
     for page in pages(seqs):
@@ -475,14 +477,14 @@ def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Recei
     return _erase(engine, lambda known: plan_of_seqs(engine, seqs, known, derived=derived))
 
 
-def plan_of_seqs(engine: Engine, seqs: Collection[int], known: Sequence[Base], *, derived: bool) -> Plan:
+def plan_of_seqs(engine: Engine, seqs: Collection[int], known: Sequence[Base], *, derived: bool) -> ErasurePlan:
     """Return the plan to erase events; ``InvalidInput`` if a seq is not in the log."""
     beyond = [seq for seq in seqs if not 0 < seq <= engine.reader.head]
     if beyond:
         raise InvalidInput(
             f"seq {beyond[0]} is not in the log, which ends at {engine.reader.head}; give seqs of events"
         )
-    return planned(engine, set(seqs), {}, set(), known, derived=derived)
+    return make_plan(engine, set(seqs), {}, set(), known, derived=derived)
 
 
 def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks: bool) -> Receipt:
@@ -496,24 +498,24 @@ def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks
 
 def plan_of_stream(
     engine: Engine, branch: int, name: str, known: Sequence[Base], *, derived: bool, forks: bool
-) -> Plan:
+) -> ErasurePlan:
     """Return the plan to erase a stream; it raises as ``erase_stream`` does."""
     stream = engine.reader.streams.find(key_of(branch, name))
     if stream is not None and stream.base is not None:
         raise InvalidInput(
             f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
         )
-    own = {} if stream is None else _renamed(engine, stream, known, forks=forks)
+    own = {} if stream is None else _plan_renames(engine, stream, known, forks=forks)
     boards: dict[int, str] = {}
     mentioned = set[int]()
     for own_branch, conversation in _conversations(engine, branch, name, own):
         mentioned |= mentions_of(engine, own_branch, conversation)
         board = engine.reader.streams.find(key_of(own_branch, session_board(conversation)))
         if board is not None and board.base is None:
-            boards |= _renamed(engine, board, known, forks=forks) if derived else {board.number: board.name}
+            boards |= _plan_renames(engine, board, known, forks=forks) if derived else {board.number: board.name}
     mentioned |= _events_of(engine, boards)
     renamed = own | boards if derived else own
-    return planned(engine, _events_of(engine, own), renamed, mentioned, known, derived=derived)
+    return make_plan(engine, _events_of(engine, own), renamed, mentioned, known, derived=derived)
 
 
 def _events_of(engine: Engine, streams: Collection[int]) -> set[int]:
@@ -529,7 +531,7 @@ def _conversations(engine: Engine, branch: int, name: str, renamed: Collection[i
     return {(each, name.partition("/")[2]) for each, name in found if kind_of(name) == "conversation"}
 
 
-def _renamed(engine: Engine, stream: Stream, known: Sequence[Base], *, forks: bool) -> dict[int, str]:
+def _plan_renames(engine: Engine, stream: Stream, known: Sequence[Base], *, forks: bool) -> dict[int, str]:
     """Return the new names of a stream and of its forks, by number; refuse if live forks are to be kept."""
     kin, dependents = family(engine, stream, known)
     if dependents and not forks:
@@ -542,23 +544,23 @@ def _renamed(engine: Engine, stream: Stream, known: Sequence[Base], *, forks: bo
     return {number: new_name(engine, streams, number) for number in streams}
 
 
-def _erase(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
+def _erase(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan]) -> Receipt:
     """Make a plan and erase what it covers while nothing else writes; if the plan refuses, change nothing."""
     with engine.exclusive():
         engine.reader.check_writable()
         # Another machine can write to a log on a server meanwhile; the erasure is then planned again.
-        return until_kept(lambda: _erase_now(engine, plan))
+        return retry_turn(lambda: _erase_now(engine, plan))
 
 
-def _erase_now(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
+def _erase_now(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan]) -> Receipt:
     engine.reader.notice()
     return engine.reader.log.files.alone(partial(_erase_alone, engine, plan))
 
 
-class _Step(NamedTuple):
+class _ErasureResult(NamedTuple):
     """The outcome of writing an erasure."""
 
-    plan: Plan
+    plan: ErasurePlan
     markers: set[bytes]
     """Byte strings that must not be found any more."""
     stale_count: int
@@ -568,7 +570,7 @@ class _Step(NamedTuple):
 
 
 @reports_damage
-def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], Plan]) -> Receipt:
+def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan]) -> Receipt:
     reader = engine.reader
     with reader.state_lock:
         reader.check_open()
@@ -606,7 +608,7 @@ def _finish(engine: Engine) -> None:
         ) from error
 
 
-def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: LogTurn) -> _Step:
+def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan], turn: LogTurn) -> _ErasureResult:
     """Catch up with all other writers, plan the erasure, and write it as one transaction."""
     reader = engine.reader
     if turn.last_commit != reader.last_commit:
@@ -618,23 +620,23 @@ def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: Log
     if not (seqs or renamed):
         if not turn.is_current():
             raise TurnLost("another machine wrote meanwhile; nothing was written, call again")
-        return _Step(reached, set(), 0, None)
-    markers = _markers(engine, seqs, renamed)
-    begins = affected(engine, seqs, known) | dict.fromkeys(renamed, 1)
+        return _ErasureResult(reached, set(), 0, None)
+    markers = _collect_markers(engine, seqs, renamed)
+    begins = affected_streams(engine, seqs, known) | dict.fromkeys(renamed, 1)
     stale = _stale_rows(engine, begins, seqs)
-    gaps = CheckpointGaps(covered := covered_seq(reader.log), _uncovered(engine, begins, covered))
-    left = list(left_of(engine, seqs))
+    gaps = CheckpointGaps(covered := covered_seq(reader.log), _gap_tails(engine, begins, covered))
+    left = list(blank_records(engine, seqs))
     based = {base.number for base in known if base.base_seq}
     emptied = [engine.reader.streams.at_number(number).key for number in sorted(based.intersection(renamed))]
     group = _group(engine, seqs, left, emptied)
-    seed = CommitSeed(checked_time(reader.clock_ns()), reader.random_bytes(SEED_BYTES))
+    seed = CommitSeed(check_time(reader.clock_ns()), reader.random_bytes(SEED_BYTES))
     commit = build_commit(group, seed, first_seq=reader.head + 1, after_ns=reader.time_ns, link=reader.link)
     tags = sorted(reader.tags | {fold.TAGS[type(event)] for event in group.events})
     lowest = min([covered, *(seqs_left[0] - 1 for _, seqs_left in gaps.tails.values() if seqs_left)])
     rows: list[Row] = [
         *stale,
-        *_renaming(engine, renamed),
-        *_forgotten(engine, seqs),
+        *_rename_rows(engine, renamed),
+        *_request_rows(engine, seqs),
         *rows_of(list(group.new_streams.values())),
         ("meta", TAGS_KEY, msgspec.msgpack.encode(tags)),
         ("checkpoints", APPLIED_KEY, SEQ.pack(lowest)),
@@ -647,7 +649,7 @@ def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], Plan], turn: Log
     except TurnLost:
         reader.is_torn = False
         raise
-    return _Step(reached, markers, len(stale), gaps)
+    return _ErasureResult(reached, markers, len(stale), gaps)
 
 
 def _group(engine: Engine, seqs: Sequence[int], left: Sequence[Sealed], emptied: Iterable[str]) -> Group:
@@ -671,7 +673,7 @@ def _group(engine: Engine, seqs: Sequence[int], left: Sequence[Sealed], emptied:
     return group
 
 
-def left_of(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
+def blank_records(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
     """Yield each record that holds some of the seqs, without their bodies; the seqs must be in order."""
     begin = 0
     while begin < len(seqs):
@@ -679,14 +681,14 @@ def left_of(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
         end = bisect_right(seqs, record.last_seq)
         places = [seq - record.first_seq for seq in seqs[begin:end]]
         salt = engine.reader.random_bytes(SALT_BYTES)
-        yield record.last_seq, erased_from(record.packed, places, fold.blanked, salt)
+        yield record.last_seq, erase_bodies(record.packed, places, fold.strip_body, salt)
         begin = end
 
 
 def _stale_rows(engine: Engine, begins: Mapping[int, int], seqs: Sequence[int]) -> list[Row]:
     """Return deletions of the cached rows that may hold data that is about to be erased."""
     stale: list[Row] = [("vectors", key, None) for key, _ in vectors.rows_of(engine.reader.log, seqs)]
-    known = sorted({known_key(page_of(seq)) for seq in seqs})
+    known = sorted({terms_key(page_of(seq)) for seq in seqs})
     stale.extend(("graphs", key, None) for key in known if engine.reader.log.row("graphs", key) is not None)
     for number, begin in begins.items():
         prefix = number_key(number)
@@ -695,11 +697,11 @@ def _stale_rows(engine: Engine, begins: Mapping[int, int], seqs: Sequence[int]) 
             stale.append(("checkpoints", key, None))
         stale.append(("digests", prefix, None))
         stale.append(("graphs", prefix, None))
-        stale.append(("graphs", packed_key(number), None))
+        stale.append(("graphs", packed_rows_key(number), None))
     return stale
 
 
-def _uncovered(engine: Engine, begins: Mapping[int, int], applied: int) -> dict[int, tuple[int, list[int]]]:
+def _gap_tails(engine: Engine, begins: Mapping[int, int], applied: int) -> dict[int, tuple[int, list[int]]]:
     """Return, by stream, version and seqs of the events up to ``applied`` that no row covers after the deletions."""
     found: dict[int, tuple[int, list[int]]] = {}
     for number, begin in begins.items():
@@ -707,11 +709,11 @@ def _uncovered(engine: Engine, begins: Mapping[int, int], applied: int) -> dict[
         stream = engine.reader.streams.at_number(number)
         seqs = list(engine.reader.streams.own_seqs(stream, 0 if row is None else row.seq, min(stream.seq, applied)))
         if seqs:
-            found[number] = (engine.reader.loader.recorded([seqs[-1]])[0].stamp.version, seqs)
+            found[number] = (engine.reader.loader.recorded_events([seqs[-1]])[0].stamp.version, seqs)
     return dict(sorted(found.items(), key=lambda item: item[1][1][0]))
 
 
-def _renaming(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
+def _rename_rows(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
     for number, name in renamed.items():
         stream = engine.reader.streams.at_number(number)
         yield "names", name_key(stream.branch, stream.name), None
@@ -719,7 +721,7 @@ def _renaming(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
         yield "streams", number_key(number), msgspec.msgpack.encode((name, stream.branch))
 
 
-def _forgotten(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
+def _request_rows(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
     """Yield the rows of the requests that made the events at the seqs, without the hash of the content requested.
 
     Anyone who has the file has the key of that hash, and could try contents until one fits. A request that changed
@@ -735,16 +737,16 @@ def _forgotten(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
 # The receipt.
 
 
-def _markers(engine: Engine, seqs: Sequence[int], renamed: Collection[int]) -> set[bytes]:
+def _collect_markers(engine: Engine, seqs: Sequence[int], renamed: Collection[int]) -> set[bytes]:
     """Return the texts and byte strings of the bodies at the seqs, their vectors, and the ids of renamed streams."""
     ids = {engine.reader.streams.name_of(number).partition("/")[2].encode() for number in renamed}
-    ids.update(vectors.opened(key, value) or value for key, value in vectors.rows_of(engine.reader.log, seqs))
-    return ids | markers_of(event for page in pages(seqs) for event, _ in engine.reader.loader.recorded(page))
+    ids.update(vectors.unpack_row(key, value) or value for key, value in vectors.rows_of(engine.reader.log, seqs))
+    return ids | markers_of(event for page in pages(seqs) for event, _ in engine.reader.loader.recorded_events(page))
 
 
-def _receipt(engine: Engine, plan: Plan, markers: set[bytes], rows: int) -> Receipt:
+def _receipt(engine: Engine, plan: ErasurePlan, markers: set[bytes], rows: int) -> Receipt:
     """Search every file of the store for erased data and return the receipt."""
-    wanted = telling(markers)
+    wanted = searchable_markers(markers)
     found = engine.reader.log.files.search(wanted)
     return Receipt(
         seqs=tuple(plan.seqs),

@@ -36,7 +36,7 @@ from refold.results import CACHE, Finding
 UNREADABLE: Final = (RefoldError, *streams.UNREADABLE)
 
 
-class _Stream:
+class _StreamFold:
     """One stream as folded so far."""
 
     __slots__ = ("digests", "events", "name", "row", "rows", "seqs", "state")
@@ -75,7 +75,7 @@ class FoldCheck:
         self._from_zero = zero
         self._part, self._parts = part, parts
         self._memory_bytes = engine.reader.memory_bytes // VERIFY_PARTS_COUNT
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, _StreamFold] = {}
         self._weight = self._folded = self._folded_bytes = 0
         self._postponed: set[int] = set()
         self._wanted: set[int] | None = None
@@ -123,7 +123,7 @@ class FoldCheck:
                 self._findings.append(Finding("digests", 0, str(error), CACHE))
                 continue
             if seq in self._digests_due:
-                self._findings.append(_stray(seq, number))
+                self._findings.append(_stray_finding(seq, number))
             self._digests_due[seq] = number
         self._due = {seq: number for seq, number in self._due.items() if self._is_own(number)}
         self._digests_due = {seq: number for seq, number in self._digests_due.items() if self._is_own(number)}
@@ -179,7 +179,7 @@ class FoldCheck:
         if self._weight > self._memory_bytes:
             self._shed()
 
-    def _begin(self, number: int) -> _Stream | None:
+    def _begin(self, number: int) -> _StreamFold | None:
         """Return a stream as it is before its first event, or ``None`` if this pass leaves it out."""
         if number in self._postponed if self._wanted is None else number not in self._wanted:
             return None
@@ -192,22 +192,22 @@ class FoldCheck:
             if slot.base is not None:
                 state = self.zero[1].state_at(self.zero[0].at_number(slot.base[0]), slot.base[1])
         state = fold.empty(name.partition("/")[0]) if state is None else state
-        self._streams[number] = found = _Stream(name, state, self._rows.get(number, 0))
+        self._streams[number] = found = _StreamFold(name, state, self._rows.get(number, 0))
         self._weight += STREAM_OVERHEAD_BYTES
         return found
 
-    def _compare(self, number: int, stream: _Stream, seq: int, version: int) -> None:
+    def _compare(self, number: int, stream: _StreamFold, seq: int, version: int) -> None:
         """Compare everything cached at the seq folded last with the state."""
         if self._due.get(seq) == number:
             self._compare_row(number, stream, seq, version)
         if self._digests_due.get(seq) == number:
             self._compare_digests(number, stream, seq)
         if not stream.rows and self._engine.reader.streams.at_number(number).seq == seq:
-            self._findings += self._against_live(number, stream, (version, seq))
+            self._findings += self._compare_live(number, stream, (version, seq))
             self._left[number] = (version, seq)
             del self._streams[number]
 
-    def _compare_row(self, number: int, stream: _Stream, seq: int, version: int) -> None:
+    def _compare_row(self, number: int, stream: _StreamFold, seq: int, version: int) -> None:
         """Record a row as correct if it holds the state at its seq and names the events since the last kept row."""
         stream.rows -= 1
         stream.row = seq
@@ -223,7 +223,7 @@ class FoldCheck:
         if row.kept:
             stream.seqs = []
 
-    def _holds(self, stream: _Stream, row: Checkpoint) -> bool:
+    def _holds(self, stream: _StreamFold, row: Checkpoint) -> bool:
         """Return whether a row holds the state, which is certain if it has the same bytes.
 
         The last row of a stream, from which it is opened, is read as an opening reads it, whatever its bytes are.
@@ -232,13 +232,13 @@ class FoldCheck:
             return True
         found = stream.events
         if found is None or not found.keys() >= set(row.pointed):
-            located = self._engine.reader.loader.recorded(row.pointed)
+            located = self._engine.reader.loader.recorded_events(row.pointed)
         else:
             located = [Recorded(*found[seq]) for seq in row.pointed]
         cached = fold.unpack(stream.state.kind.name, row.inline, located)
         return fold.contents(cached) == fold.contents(stream.state)
 
-    def _compare_digests(self, number: int, stream: _Stream, seq: int) -> None:
+    def _compare_digests(self, number: int, stream: _StreamFold, seq: int) -> None:
         del self._digests_due[seq]
         packed = self._engine.reader.log.row("digests", number_key(number)) or b""
         if digests_of(packed)[1] != stream.digests_at(seq):
@@ -262,39 +262,39 @@ class FoldCheck:
 
     def finish(self, heads: Mapping[int, tuple[int, int]]) -> Iterator[Finding]:
         """Yield the flaws of the caches: of the streams folded so far, then of those left out."""
-        yield from self._rest(heads)
+        yield from self._compare_rest(heads)
         while self._postponed:
             self._wanted, self._postponed = self._postponed, set()
             self._weight = 0
-            self._again(self._wanted)
-            yield from self._rest(heads)
+            self._refold(self._wanted)
+            yield from self._compare_rest(heads)
         for number, left in self._left.items():
             if heads[number] != left:
-                yield _other_head(self._engine.reader.streams.at_number(number), heads[number])
+                yield _head_finding(self._engine.reader.streams.at_number(number), heads[number])
         yield from self._findings
         for seq, number in sorted(self._digests_due.items()):
-            yield _stray(seq, number)
+            yield _stray_finding(seq, number)
         for number in sorted(self._doubtful.union(self._due[seq] for seq in self._due.keys() - self._held)):
-            yield from self._closely(number)
+            yield from self._check_rows(number)
 
-    def _again(self, wanted: set[int]) -> None:
+    def _refold(self, wanted: set[int]) -> None:
         """Read and fold the events of the wanted streams again."""
         for record in records_through(self._engine.reader.log, 0, self._engine.reader.head):
             if not wanted.isdisjoint(head.number for head in record.heads):
                 self._take_some(record, wanted)
                 wanted -= self._postponed
 
-    def _rest(self, heads: Mapping[int, tuple[int, int]]) -> Iterator[Finding]:
+    def _compare_rest(self, heads: Mapping[int, tuple[int, int]]) -> Iterator[Finding]:
         """Compare the streams still in RAM with their live states, and drop them."""
         for number, stream in self._streams.items():
-            yield from self._against_live(number, stream, heads[number])
+            yield from self._compare_live(number, stream, heads[number])
         self._streams = {}
 
-    def _against_live(self, number: int, stream: _Stream, head: tuple[int, int]) -> Iterator[Finding]:
+    def _compare_live(self, number: int, stream: _StreamFold, head: tuple[int, int]) -> Iterator[Finding]:
         self.hashed[number] = digests = stream.digests_at(head[1])
         live = self._engine.reader.streams.at_number(number)
         if (live.version, live.seq) != head:
-            yield _other_head(live, head)
+            yield _head_finding(live, head)
         elif uncovered := next((seq for seq in stream.seqs if stream.row < seq <= self._applied), 0):
             problem = f"no checkpoint row of {live.name} covers it, though they are said to reach up to {self._applied}"
             yield Finding("checkpoint", uncovered, problem, CACHE)
@@ -302,27 +302,27 @@ class FoldCheck:
             problem = f"the live state of {live.name} is not the replay of its events"
             yield Finding("replay", live.seq, problem, CACHE)
 
-    def _closely(self, number: int) -> Iterator[Finding]:
+    def _check_rows(self, number: int) -> Iterator[Finding]:
         """Check the checkpoint rows of a stream closely, because one of them looked wrong."""
         rows = list(scan(self._engine.reader.log, "checkpoints", number_key(number), PAGE_EVENTS))
         streams, loader = self.zero
         try:
-            yield from _stream_rows(loader, streams.at_number(number), rows)
+            yield from _row_findings(loader, streams.at_number(number), rows)
         except UNREADABLE as error:
             problem = f"what is stored cannot be read: {type(error).__name__}: {error}"
             yield Finding("checkpoint", SEQ.unpack(rows[0][0][4:])[0], problem, CACHE)
 
 
-def _other_head(live: Stream, head: tuple[int, int]) -> Finding:
+def _head_finding(live: Stream, head: tuple[int, int]) -> Finding:
     return Finding("head", live.seq, f"{live.name} is at version {live.version}, its log at {head[0]}", CACHE)
 
 
-def _stray(seq: int, number: int) -> Finding:
+def _stray_finding(seq: int, number: int) -> Finding:
     problem = f"the digests of stream number {number} are of a seq that is no event of it"
     return Finding("digests", seq, problem, CACHE)
 
 
-def _weight(stream: _Stream, event_bytes: int) -> int:
+def _weight(stream: _StreamFold, event_bytes: int) -> int:
     """Return the approximate size of a stream in RAM: its checkpoint, and the events that it points at."""
     inline, pointed = fold.pack(stream.state)
     return STREAM_OVERHEAD_BYTES + len(inline) + event_bytes * max(len(pointed), len(stream.events or ()))
@@ -332,7 +332,7 @@ def _is_same(live: fold.State, replayed: fold.State, digests: list[tuple[str, by
     return fold.contents(live) == fold.contents(replayed) or fold.digests(live) == digests
 
 
-def _stream_rows(loader: Loader, slot: Stream, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
+def _row_findings(loader: Loader, slot: Stream, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
     """Fold a stream from its first event, and compare it with each checkpoint row."""
     checkpoints = [checkpoint_of(key, packed) for key, packed in rows]
     assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {slot.name} out of order"
@@ -341,13 +341,13 @@ def _stream_rows(loader: Loader, slot: Stream, rows: list[tuple[bytes, bytes]]) 
     for checkpoint in checkpoints:
         state = _advance(loader, slot, state, at, checkpoint.seq)
         at = checkpoint.seq
-        cached = fold.unpack(slot.kind, checkpoint.inline, loader.recorded(checkpoint.pointed))
+        cached = fold.unpack(slot.kind, checkpoint.inline, loader.recorded_events(checkpoint.pointed))
         if fold.digests(cached) != fold.digests(state):
             yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events", CACHE)
         # A row by a process that did not know another's may reach back further, but it must leave no gap.
         begin = min(kept, checkpoint.since[0] - 1) if checkpoint.since else kept
         since = list(loader.seqs_between(slot, begin, at))
-        version = loader.recorded([at])[0].stamp.version
+        version = loader.recorded_events([at])[0].stamp.version
         if (checkpoint.version, checkpoint.since) != (version, since):
             problem = f"the checkpoint of {slot.name} names other events than those before it"
             yield Finding("checkpoint", at, problem, CACHE)
@@ -357,7 +357,7 @@ def _stream_rows(loader: Loader, slot: Stream, rows: list[tuple[bytes, bytes]]) 
 def _advance(loader: Loader, slot: Stream, state: fold.State, after: int, until: int) -> fold.State:
     seqs = list(loader.seqs_between(slot, after, until))
     for begin in range(0, len(seqs), PAGE_EVENTS):
-        for event, stamp in loader.recorded(seqs[begin : begin + PAGE_EVENTS]):
+        for event, stamp in loader.recorded_events(seqs[begin : begin + PAGE_EVENTS]):
             if type(event) in fold.BASE_TYPES:
                 state = loader.base_state(event, slot.kind)
             fold.fold(state, stamp, event)

@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from refold.engine.engine import Engine
 
 
-def _readable(engine: "Engine", _: float) -> None:
+def _check_readable(engine: "Engine", _: float) -> None:
     engine.reader.check_open()
     engine.reader.log.head()
     engine.reader.log.durability.check_place()
 
 
-def _writable(engine: "Engine", _: float) -> None:
+def _check_writable(engine: "Engine", _: float) -> None:
     log = engine.reader.log
     if log.readonly:
         return
@@ -25,7 +25,7 @@ def _writable(engine: "Engine", _: float) -> None:
         raise StoreError("an I/O error has stopped writing; check the disk, close this memory and open it again")
 
 
-def _near(engine: "Engine", max_lag_seconds: float) -> None:
+def _check_lag(engine: "Engine", max_lag_seconds: float) -> None:
     if (lag := engine.lag) is not None and lag.seconds > max_lag_seconds:
         raise StoreUnreachable(
             f"the copy last had all commits of its server {lag.seconds:.1f} s ago, over {max_lag_seconds:g} s; see "
@@ -34,9 +34,9 @@ def _near(engine: "Engine", max_lag_seconds: float) -> None:
 
 
 _CHECKS: Final[dict[str, Callable[["Engine", float], None]]] = {
-    "unreadable": _readable,
-    "unwritable": _writable,
-    "behind": _near,
+    "unreadable": _check_readable,
+    "unwritable": _check_writable,
+    "behind": _check_lag,
 }
 """Checks by the problem that each finds, worst first: a problem hides those after it."""
 

@@ -43,7 +43,7 @@ def _differences(
     if isinstance(before, dict) and isinstance(after, dict):
         olds, news = cast("dict[str, object]", before), cast("dict[str, object]", after)
         if by_order and list(olds) != list(news):
-            yield path, _shown(old), _shown(new)
+            yield path, _value_or_none(old), _value_or_none(new)
             return
         for key in dict.fromkeys((*olds, *news)):
             yield from _differences((*path, key), olds.get(key, _ABSENT), news.get(key, _ABSENT), by_order=by_order)
@@ -51,11 +51,11 @@ def _differences(
         firsts, seconds = cast("list[object]", before), cast("list[object]", after)
         for place in range(max(len(firsts), len(seconds))):
             yield from _differences((*path, place), _item(firsts, place), _item(seconds, place), by_order=by_order)
-    elif not _same(old, new):
-        yield path, _shown(old), _shown(new)
+    elif not _is_same(old, new):
+        yield path, _value_or_none(old), _value_or_none(new)
 
 
-def _same(before: object, after: object) -> bool:
+def _is_same(before: object, after: object) -> bool:
     """Return whether two values are the same JSON; ``1``, ``1.0`` and ``true`` differ, as do ``0.0`` and ``-0.0``."""
     return type(before) is type(after) and before == after and (type(before) is not float or str(before) == str(after))
 
@@ -64,7 +64,7 @@ def _item(items: list[object], place: int) -> object:
     return items[place] if place < len(items) else _ABSENT
 
 
-def _shown(value: object) -> object:
+def _value_or_none(value: object) -> object:
     return None if value is _ABSENT else value
 
 
@@ -107,24 +107,24 @@ def state_hash(engine: Engine, branch: int, at: int | None) -> str:
     """Return the SHA-256 over (stream, view, digest) of every state of a branch that is not empty."""
     reader = engine.reader
 
-    def hashed() -> str:
+    def compute_hash() -> str:
         names = reader.streams.names(branch)
         return hash_of((name, reader.digests_of(key_of(branch, name), at)) for name in names)
 
-    return reader.from_one_file(hashed)
+    return reader.from_one_file(compute_hash)
 
 
 def replay_hash(engine: Engine, branch: int, at: int | None) -> str:
     """Return the state hash of a fold from the first event on, without any checkpoint row."""
 
-    def hashed() -> str:
+    def compute_hash() -> str:
         until = engine.reader.head if at is None else at
         streams, loader = from_zero(engine, until)
-        states = loader.replayed(until, engine.reader.bounds(branch, until))
+        states = loader.replay_states(until, engine.reader.bounds(branch, until))
         named = ((streams.name_of(number), state) for number, state in states.items())
         return hash_of((name, fold.digests(state)) for name, state in named)
 
-    return engine.reader.from_one_file(hashed)
+    return engine.reader.from_one_file(compute_hash)
 
 
 def from_zero(engine: Engine, until: int) -> tuple[Streams, Loader]:
@@ -144,7 +144,7 @@ def hash_of(streams: Iterable[tuple[str, list[tuple[str, bytes]]]]) -> str:
 def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
     """Return the changes from side ``a`` to side ``b``; a side without a stream takes the other's, or all."""
     if a.stream is None and b.stream is None:
-        pairs = [(name, name) for name in sorted(engine.reader.differing(a, b))]
+        pairs = [(name, name) for name in sorted(engine.reader.differing_streams(a, b))]
     else:
         pairs = [(a.stream or b.stream or "", b.stream or a.stream or "")]
     changes: list[Change] = []
@@ -152,7 +152,7 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
         keys = key_of(a.branch, before), key_of(b.branch, after)
         first, second = (engine.reader.read(key, fold.plain, side.seq) for key, side in zip(keys, (a, b), strict=True))
         if kind_of(after) == TABLE.name:
-            first, second = _valued(engine, first, second)
+            first, second = _load_values(engine, first, second)
         found = list(changes_between(after, first, second))
         if not found:
             # States that differ but read the same differ in the order of keys: of a JSON value, or of facts.
@@ -165,7 +165,7 @@ def diff(engine: Engine, a: Side, b: Side) -> list[Change]:
     return changes
 
 
-def _valued(engine: Engine, *sides: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+def _load_values(engine: Engine, *sides: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     """Return the plain states of a table, with values and expiry times instead of pointers, for differing keys only."""
     held: list[dict[str, Pointer]] = [side.get(TABLE.name, {}) for side in sides]
     shared = dict(set(held[0].items()) & set(held[1].items()))
@@ -173,7 +173,7 @@ def _valued(engine: Engine, *sides: dict[str, Any]) -> tuple[dict[str, Any], ...
     seqs = sorted({at.seq for side in left for at in side.values()})
     values = {
         seq: unpack_json(getattr(event, "item"))  # noqa: B009 - a put has one
-        for seq, (event, _) in zip(seqs, engine.reader.loader.recorded(seqs), strict=True)
+        for seq, (event, _) in zip(seqs, engine.reader.loader.recorded_events(seqs), strict=True)
     }
     return tuple(
         {

@@ -62,22 +62,22 @@ _DICT: Final = "$dict"
 """The keys under which bytes are shown, in base64, and a dict that could be mistaken for one of the two."""
 
 
-def shown_value(value: object) -> Any:
+def value_to_json(value: object) -> Any:
     """Return a value of JSON and bytes as JSON only."""
     if isinstance(value, bytes):
         return {_BYTES: b64encode(value).decode()}
     if isinstance(value, list):
-        return list(map(shown_value, cast("list[object]", value)))
+        return list(map(value_to_json, cast("list[object]", value)))
     if not isinstance(value, dict):
         return value
-    shown = {key: shown_value(inner) for key, inner in cast("dict[str, Any]", value).items()}
+    shown = {key: value_to_json(inner) for key, inner in cast("dict[str, Any]", value).items()}
     return {_DICT: shown} if shown.keys() & {_BYTES, _DICT} else shown
 
 
-def meant_value(shown: object) -> Any:
+def value_from_json(shown: object) -> Any:
     """Return the value that ``shown`` stands for; ``msgspec.ValidationError`` for bytes that are not base64."""
     if isinstance(shown, list):
-        return list(map(meant_value, cast("list[object]", shown)))
+        return list(map(value_from_json, cast("list[object]", shown)))
     if not isinstance(shown, dict):
         return shown
     known = cast("dict[str, Any]", shown)
@@ -85,12 +85,12 @@ def meant_value(shown: object) -> Any:
         try:
             return b64decode(known[_BYTES], validate=True)
         except (NoBase64, TypeError, ValueError) as error:
-            raise msgspec.ValidationError(f"{_BYTES} is {checks.shown(known[_BYTES])}, no base64") from error
+            raise msgspec.ValidationError(f"{_BYTES} is {checks.brief(known[_BYTES])}, no base64") from error
     inner: dict[str, Any] = known[_DICT] if known.keys() == {_DICT} else known
-    return {key: meant_value(each) for key, each in inner.items()}
+    return {key: value_from_json(each) for key, each in inner.items()}
 
 
-class Head(Struct, frozen=True):
+class ExportHead(Struct, frozen=True):
     """The first line of an export: its format, the store it came from, and how many events follow."""
 
     refold: int
@@ -98,7 +98,7 @@ class Head(Struct, frozen=True):
     head: int
 
 
-class Line(Struct, frozen=True, omit_defaults=True):
+class ExportLine(Struct, frozen=True, omit_defaults=True):
     """One event of an export with its stamp."""
 
     seq: int
@@ -116,7 +116,7 @@ class Line(Struct, frozen=True, omit_defaults=True):
     """The name of the fork of the memory that the event belongs to, empty in the main line."""
 
 
-class Foot(Struct, frozen=True):
+class ExportFoot(Struct, frozen=True):
     """The last line of an export: the digest of all lines before it."""
 
     sha256: str
@@ -130,13 +130,13 @@ class Numbers(NamedTuple):
     branches: dict[str, int]
 
 
-_LINE: Final = msgspec.json.Decoder(Line)
-_HEAD: Final = msgspec.json.Decoder(Head)
-_FOOT: Final = msgspec.json.Decoder(Foot)
+_LINE: Final = msgspec.json.Decoder(ExportLine)
+_HEAD: Final = msgspec.json.Decoder(ExportHead)
+_FOOT: Final = msgspec.json.Decoder(ExportFoot)
 _FOOT_START: Final = b'{"sha256"'
 
 
-def head_of(line: bytes) -> Head:
+def head_of(line: bytes) -> ExportHead:
     """Return the head of an export; ``InvalidInput`` if the line is not a head, or is of a newer format."""
     try:
         head = _HEAD.decode(line)
@@ -151,7 +151,7 @@ def head_of(line: bytes) -> Head:
     return head
 
 
-def line_of(line: bytes, number: int) -> Line:
+def line_of(line: bytes, number: int) -> ExportLine:
     """Return one line of an export."""
     try:
         return _LINE.decode(line)
@@ -176,7 +176,7 @@ def check_foot(line: bytes, digest: str, number: int) -> None:
         ) from error
     if expected != digest:
         raise InvalidInput(
-            f"line {number} says that the SHA-256 of the lines before it is {checks.shown(expected)}, and it is "
+            f"line {number} says that the SHA-256 of the lines before it is {checks.brief(expected)}, and it is "
             f"{digest}: the file was changed after it was exported; export again, or remove that line to load the file "
             f"as it is"
         )
@@ -198,7 +198,7 @@ def event_to_json(event: Event, names: Names, *, erased: bool) -> dict[str, Any]
         elif field in _PACKED and value is not None:
             shown[_PACKED[field]] = unpack_json(value)
         elif field == _BINARY and isinstance(value, bytes):
-            shown[field] = shown_value(unpack_json(value))
+            shown[field] = value_to_json(unpack_json(value))
         elif value is not None and value != ():
             shown[field] = msgspec.to_builtins(value)
     if isinstance(event, _MESSAGES) and not erased:
@@ -216,7 +216,7 @@ def _base(number: int, names: Names) -> dict[str, str]:
     return {"base_stream": names.stream(number), **({"base_branch": names.branch(branch)} if branch else {})}
 
 
-def event_from_json(line: Line, numbers: Numbers) -> Event:
+def event_from_json(line: ExportLine, numbers: Numbers) -> Event:
     """Return the event of a line; ``InvalidInput`` if a field is missing, unknown or of the wrong type."""
     event_type = fold.TYPES_BY_NAME.get(line.kind)
     if event_type is None:
@@ -227,7 +227,7 @@ def event_from_json(line: Line, numbers: Numbers) -> Event:
         shown["text" if content is None or isinstance(content, str) else "parts"] = content
     try:
         values = {
-            field.name: _field(shown, field, numbers)
+            field.name: _parse_field(shown, field, numbers)
             for field in msgspec.structs.fields(event_type)
             if _PACKED.get(field.name, field.name) in shown or field.required
         }
@@ -247,7 +247,7 @@ def _refuse_surplus(shown: dict[str, Any], event_type: type[Event]) -> None:
         raise msgspec.ValidationError(f"unknown fields {', '.join(sorted(surplus))}")
 
 
-def _field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Numbers) -> Any:
+def _parse_field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Numbers) -> Any:
     name = _PACKED.get(field.name, field.name)
     if name not in shown:
         # Empty tuples and None are left out of a line; nothing else can be missing.
@@ -260,7 +260,7 @@ def _field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Num
     if field.name in _PACKED or field.name == "parts":
         return pack_json(value)
     if field.name == _BINARY:
-        return pack_json(meant_value(value))
+        return pack_json(value_from_json(value))
     return msgspec.convert(value, field.type, strict=True)
 
 
@@ -341,7 +341,7 @@ class ExportState:
         return len(self._positions)
 
     @property
-    def unexplained(self) -> tuple[int, ...]:
+    def unexplained_seqs(self) -> tuple[int, ...]:
         """The seqs of erased events that no ``Erased`` event names, because the export ends before it."""
         return tuple(sorted(self._erased - self._explained))
 
@@ -349,12 +349,12 @@ class ExportState:
         """Return the number of a stream, in the order in which lines name streams: the same in every pass."""
         return self._numbers.setdefault(key_of(self.branches[fork], stream), len(self._numbers) + 1)
 
-    def actor(self, line: Line) -> int:
+    def actor(self, line: ExportLine) -> int:
         """Return the number of a line's actor; ``InvalidInput`` if no earlier line named the actor."""
         number = self._actors.get(line.actor)
         if number is None:
             raise InvalidInput(
-                f"seq {line.seq}: its actor {checks.shown(line.actor)} was not named before it; export again, the file "
+                f"seq {line.seq}: its actor {checks.brief(line.actor)} was not named before it; export again, the file "
                 f"was changed"
             )
         return number
@@ -381,7 +381,7 @@ class ExportState:
                 return known is True
             branch, until = self._positions.elder(branch, until)
 
-    def note(self, line: Line, event: Event) -> None:
+    def note(self, line: ExportLine, event: Event) -> None:
         """Record a line."""
         branch = self.branches[line.branch]
         self._positions.note(branch, line.stream, line.seq)
@@ -431,7 +431,7 @@ class ExportCheck:
         self._time_ns = -_SIGNED_MAX
         self._command = 0
 
-    def vet(self, line: Line, event: Event) -> None:
+    def vet(self, line: ExportLine, event: Event) -> None:
         """Check the next line; ``InvalidInput`` with its seq if it cannot have been exported."""
         problem = _first(self._problems(line, event))
         if problem is not None:
@@ -439,13 +439,13 @@ class ExportCheck:
         self.events += 1
         self._time_ns, self._command = line.time_ns, line.command
 
-    def _problems(self, line: Line, event: Event) -> Iterator[str]:
+    def _problems(self, line: ExportLine, event: Event) -> Iterator[str]:
         yield from self._order(line)
         yield from self._pointers(line, event)
         if isinstance(event, BranchForked):
-            yield from self._forking(line, event)
+            yield from self._fork(line, event)
         if isinstance(event, Erased):
-            yield from self._erasing(line, event)
+            yield from self._erasure(line, event)
         if type(event) not in fold.BASE_TYPES and type(event) not in fold.KINDS[kind_of(line.stream)].handlers:
             yield f"a {line.kind} event does not belong in {line.stream}"
         if isinstance(event, SnapshotNamed) and not line.erased:
@@ -454,7 +454,7 @@ class ExportCheck:
             fold.check_size(event)
         yield from _contents(event, is_erased=line.erased)
 
-    def _order(self, line: Line) -> Iterator[str]:
+    def _order(self, line: ExportLine) -> Iterator[str]:
         kind, _, name = line.stream.partition("/")
         version = self._state.position(line.branch, line.stream).version
         occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
@@ -471,7 +471,7 @@ class ExportCheck:
         if line.command not in (self._command, line.seq) or not 0 <= line.cause < line.seq:
             yield "its command or cause is out of order"
 
-    def _pointers(self, line: Line, event: Event) -> Iterator[str]:
+    def _pointers(self, line: ExportLine, event: Event) -> Iterator[str]:
         """Check that everything an event names came before it."""
         named = [*event.sources, *getattr(event, "seqs", ())]
         if not all(1 <= seq < line.seq for seq in named):
@@ -485,17 +485,17 @@ class ExportCheck:
         if needs_open and not self._state.is_open(line.branch, line.stream):
             yield f"{line.stream} is not open"
 
-    def _base(self, line: Line, event: Event) -> Iterator[str]:
+    def _base(self, line: ExportLine, event: Event) -> Iterator[str]:
         """Check that the base stream of an event exists and, for a fork or a restore, is of the same kind."""
         base = line.event.get("base_stream")
         if isinstance(event, SnapshotNamed) and base == "":
             return  # A snapshot of the whole memory.
         if not isinstance(base, str) or not self._state.has(line.event.get("base_branch", ""), base):
-            yield f"its base {checks.shown(base)} is no stream that comes before it"
+            yield f"its base {checks.brief(base)} is no stream that comes before it"
         elif isinstance(event, (Forked, Restored)) and kind_of(base) != kind_of(line.stream):
             yield f"its base {base} is of another kind than {line.stream}"
 
-    def _erasing(self, line: Line, event: Erased) -> Iterator[str]:
+    def _erasure(self, line: ExportLine, event: Erased) -> Iterator[str]:
         """Check that the events that an erasure names are marked as erased, and that the erasure itself is not."""
         if line.erased:
             yield "an erasure is never erased"
@@ -503,14 +503,14 @@ class ExportCheck:
         if kept is not None:
             yield f"it says that seq {kept} was erased, and the line of seq {kept} is not marked so"
 
-    def _forking(self, line: Line, event: BranchForked) -> Iterator[str]:
+    def _fork(self, line: ExportLine, event: BranchForked) -> Iterator[str]:
         """Check the properties of a fork of the memory that later lines rely on."""
         if line.branch or line.stream != STORE_STREAM:
             yield f"a fork of the memory belongs in {STORE_STREAM} of the main line alone"
         if not line.erased:
             checks.name(event.name, "name")
             if event.name in self._state.branches or is_reserved(event.name):
-                yield f"the fork's name {checks.shown(event.name)} is taken"
+                yield f"the fork's name {checks.brief(event.name)} is taken"
 
 
 def problem_in(event: Event) -> str | None:
@@ -551,7 +551,7 @@ def _scalar(field: str, value: object) -> Iterator[str]:
     elif isinstance(value, float) and not isfinite(value):
         yield f"{field} is {value}"
     elif isinstance(value, int) and not least <= value < _SIGNED_MAX:
-        yield f"{field} is {checks.shown(value)}"
+        yield f"{field} is {checks.brief(value)}"
 
 
 def _values(event: Event) -> Iterator[str]:
@@ -564,10 +564,10 @@ def _values(event: Event) -> Iterator[str]:
     if isinstance(event, fold.OPENING) and event.project is not None:
         checks.name(event.project, "project")
     if isinstance(event, StateImported):
-        yield from _imported(event)
+        yield from _import_problems(event)
 
 
-def _imported(event: StateImported) -> Iterator[str]:
+def _import_problems(event: StateImported) -> Iterator[str]:
     if event.policy:
         checks.window_tokens(event.window_tokens)
         checks.name(event.counter, "counter")

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from refold.event import Event, View
 from refold.fold import State
-from refold.views.base import Keyed, V
+from refold.views.base import KeyedValues, V
 
 E = TypeVar("E", bound=Event)
 
@@ -19,9 +19,9 @@ class KeyMap(Struct, Generic[V], frozen=True):
     view: View[Any]
     name: str = "entries"
 
-    def __call__(self, state: State) -> Keyed[V]:
+    def __call__(self, state: State) -> KeyedValues[V]:
         """Return the map of a state."""
-        keyed: Keyed[V] = getattr(state.part(self.view), self.name)
+        keyed: KeyedValues[V] = getattr(state.part(self.view), self.name)
         return keyed
 
 
@@ -30,7 +30,7 @@ class KeyDecision(Struct, frozen=True):
 
     keys: KeyMap[Any]
     key: str
-    make: Callable[[Keyed[Any]], Event | None]
+    make: Callable[[KeyedValues[Any]], Event | None]
     is_blind: bool = False
 
     def __call__(self, state: State) -> Event | None:
@@ -38,19 +38,19 @@ class KeyDecision(Struct, frozen=True):
         return self.make(self.keys(state))
 
 
-def setting(keys: KeyMap[V], key: str, value: V, event: Callable[[int, int], Event]) -> KeyDecision:
+def decide_set(keys: KeyMap[V], key: str, value: V, event: Callable[[int, int], Event]) -> KeyDecision:
     """Return the decision to set a key; it calls ``event(prior, place)`` only if the value changes."""
 
-    def make(keyed: Keyed[V]) -> Event | None:
+    def make(keyed: KeyedValues[V]) -> Event | None:
         return None if keyed.values.get(key) == value else event(*keyed.prior(key))
 
     return KeyDecision(keys, key, make, is_blind=True)
 
 
-def deleting(keys: KeyMap[V], key: str, event: Callable[[int, int], Event]) -> KeyDecision:
+def decide_delete(keys: KeyMap[V], key: str, event: Callable[[int, int], Event]) -> KeyDecision:
     """Return the decision to delete a key; it calls ``event(prior, place)`` only if the key exists."""
 
-    def make(keyed: Keyed[V]) -> Event | None:
+    def make(keyed: KeyedValues[V]) -> Event | None:
         prior, place = keyed.prior(key)
         return event(prior, place) if prior else None
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from refold import fold
-from refold.engine.observer import READ, Observer, within
+from refold.engine.observer import READ, Observer, measure
 from refold.engine.streams import (
     STORE_STREAM,
     UNREADABLE,
@@ -34,7 +34,7 @@ from refold.event import (
     NAMED_ACTORS_FROM,
     Event,
     Forked,
-    Later,
+    LazyEvents,
     Recorded,
     Restored,
     Stamp,
@@ -55,7 +55,7 @@ _STRETCH_EVENTS: Final = 32
 class Lens(Protocol):
     """Replaces events of the log in the fold of a scenario."""
 
-    def shown(self, event: Event, stamp: Stamp) -> Event:
+    def transform(self, event: Event, stamp: Stamp) -> Event:
         """Return the event to fold."""
         ...
 
@@ -129,7 +129,7 @@ class Loader:
         return self.live(stream).part(SETTINGS).branches
 
     @reports_damage
-    def recorded(self, seqs: Sequence[int]) -> list[Recorded]:
+    def recorded_events(self, seqs: Sequence[int]) -> list[Recorded]:
         """Return the events at the seqs, in the given order."""
         return list(starmap(Recorded, self._read(seqs)))
 
@@ -150,7 +150,7 @@ class Loader:
         return page, after
 
     @reports_damage
-    def numbered(self, after: int, until: int) -> list[Numbered]:
+    def numbered_events(self, after: int, until: int) -> list[Numbered]:
         """Return the first page of events of the whole log after ``after``, with the numbers of their streams."""
         page: list[Numbered] = []
         for record in records_of(self._log, after, min(after + PAGE_EVENTS, until)):
@@ -175,7 +175,7 @@ class Loader:
             ends = {head.number: bounds.get(head.branch, 0) for head in record.heads}
             items = [item for item in items if item[2].seq <= ends[item[0]]]
         if self._lens is not None:
-            items = [(number, self._lens.shown(event, stamp), stamp) for number, event, stamp in items]
+            items = [(number, self._lens.transform(event, stamp), stamp) for number, event, stamp in items]
         return items
 
     def stamps(self, record: Record, names: Callable[[int], str]) -> list[Stamp]:
@@ -188,7 +188,7 @@ class Loader:
                 map(names, numbers),
                 record.versions,
                 repeat(record.time_ns),
-                record.occurred,
+                record.occurred_ns,
                 record.causes,
                 map(self.actors.__getitem__, actors),
                 record.flags,
@@ -212,7 +212,7 @@ class Loader:
         ]
         events: Sequence[Event] = fold.decode_all(arrays)
         if self._lens is not None:
-            events = list(map(self._lens.shown, events, stamps))
+            events = list(map(self._lens.transform, events, stamps))
         return list(zip(events, stamps, strict=True))
 
     def _read_between(self, first: int, last: int) -> dict[int, tuple[Event, Stamp]]:
@@ -224,7 +224,7 @@ class Loader:
         return pairs
 
     @reports_damage
-    def replayed(self, until: int, bounds: Mapping[int, int] | None = None) -> dict[int, fold.State]:
+    def replay_states(self, until: int, bounds: Mapping[int, int] | None = None) -> dict[int, fold.State]:
         """Return the state of every stream, by number, after folding the log from its first event to ``until``.
 
         ``bounds`` has the seq up to which the events of each branch count; without it, all do. This is one pass over
@@ -241,7 +241,7 @@ class Loader:
         return states
 
     @reports_damage
-    def all_numbered(self, until: int, bounds: Mapping[int, int] | None = None) -> Iterator[list[Numbered]]:
+    def numbered_records(self, until: int, bounds: Mapping[int, int] | None = None) -> Iterator[list[Numbered]]:
         """Yield the events up to a seq that count within ``bounds``, record by record."""
         for record in records_through(self._log, 0, until):
             yield self._items(record, 0, until, self._streams.name_of, bounds)
@@ -275,7 +275,7 @@ class Loader:
             self.bytes_read = self.events_read = 0
             state = self.state_at(stream, stream.seq)
             try:
-                self._streams.loaded_from(stream, self.bytes_read, self.events_read)
+                self._streams.record_load(stream, self.bytes_read, self.events_read)
                 stream.state = state
             except BaseException:
                 self._streams.is_torn = True
@@ -285,16 +285,16 @@ class Loader:
     @reports_damage
     def state_at(self, stream: Stream, seq: int) -> fold.State:
         """Return a newly built state of a stream at a seq; changing it changes nothing else."""
-        with within(self.observer, READ):
+        with measure(self.observer, READ):
             segments = self._segments(stream, seq)
             count = sum(len(segment.events) for segment in segments)
             first = segments.pop()
-            state = self._unpacked(stream.kind, first.checkpoint)
+            state = self._unpack_state(stream.kind, first.checkpoint)
             self._fold(state, first.events)
             while segments:
                 self._fold(state, segments.pop().events)
             if self.observer is not None:
-                self.observer.folded(count)
+                self.observer.record_fold(count)
             return state
 
     def _segments(self, stream: Stream, seq: int) -> list[_Segment]:
@@ -308,7 +308,7 @@ class Loader:
             checkpoint = self._checkpoints.before(stream.number, seq)
             after = checkpoint.seq if checkpoint is not None else 0
             seqs = list(self._streams.own_seqs(stream, after, seq))
-            events = self._since_base(seqs)
+            events = self._events_since_base(seqs)
             base = events[0][0] if events else None
             is_inherited = checkpoint is None and stream.base is not None
             if not isinstance(base, (Forked, Restored)) and not is_inherited:
@@ -329,7 +329,7 @@ class Loader:
                 )
             stream, seq = self._streams.at_number(base.base_stream), base.base_seq
 
-    def _since_base(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
+    def _events_since_base(self, seqs: Sequence[int]) -> list[tuple[Event, Stamp]]:
         """Return the events from the last base pointer on, or all of them if there is none.
 
         Reads backwards in stretches that double in size: in a chain of restores the base is near, and reading all
@@ -347,14 +347,14 @@ class Loader:
             end, size = end - len(wanted), 2 * size
         return events
 
-    def _unpacked(self, kind: str, checkpoint: Checkpoint | None) -> fold.State:
+    def _unpack_state(self, kind: str, checkpoint: Checkpoint | None) -> fold.State:
         if checkpoint is None:
             return fold.empty(kind)
         pointed = checkpoint.pointed
         try:
             if self._lens is not None or not fold.is_read_later(kind):
                 return fold.unpack(kind, checkpoint.inline, self._read(pointed))
-            later = Later(pointed, self.events, _reported)
+            later = LazyEvents(pointed, self.events, _guard_read)
             self._weigh(pointed)
             return fold.unpack_later(kind, checkpoint.inline, later, lambda begin, end: self._read(pointed[begin:end]))
         except (*UNREADABLE, StopIteration) as error:
@@ -410,7 +410,7 @@ def events_of(record: Record) -> list[Event]:
 
 
 @reports_damage
-def _reported(use: Callable[[], Any]) -> Any:
+def _guard_read(use: Callable[[], Any]) -> Any:
     return use()
 
 

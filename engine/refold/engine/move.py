@@ -16,8 +16,8 @@ from refold.engine.reader import HASH_KEY, MOVED_KEY, STORE_ID_KEY
 from refold.errors import InvalidInput, StoreCorrupt, StoreError
 from refold.event import Erased
 from refold.limits import PAGE_EVENTS
-from refold.log.commits import MOVING_KEY, CommitLog, Overtaken, is_address, pack, shown_address, unpack
-from refold.log.disk import building
+from refold.log.commits import MOVING_KEY, AppendConflict, CommitLog, hide_password, is_address, pack, unpack
+from refold.log.disk import build_directory
 from refold.log.protocol import TABLES, Row, scan, write
 from refold.log.record import Sealed
 from refold.log.replica import CACHES, connect, is_local, replace_stale
@@ -44,7 +44,7 @@ def move(source: str, target: str, opened: Callable[..., AbstractContextManager[
         if moved != _state(old):
             _write_mark(old, None)
             raise StoreCorrupt(
-                f"{shown_address(target)} has not the state of the old side, which can be written to again; run "
+                f"{hide_password(target)} has not the state of the old side, which can be written to again; run "
                 f"`refold verify` on both, and remove the new one"
             )
     return moved
@@ -54,14 +54,14 @@ def _carry(source: Engine, target: str, progress: Progress) -> None:
     """Copy all of a memory to the new side, and keep the old one from taking more writes."""
     source.refresh()
     mark = source.reader.log.row("meta", MOVED_KEY)
-    if mark is not None and mark.decode() != shown_address(target):
+    if mark is not None and mark.decode() != hide_password(target):
         raise InvalidInput(f"this memory was moved to {mark.decode()}; move it from there")
     if source.reader.unknown_tags:
         source.reader.check_writable()
     if is_address(target):
-        _to_server(source, target, progress)
+        _move_to_server(source, target, progress)
     else:
-        _to_directory(source, target)
+        _move_to_directory(source, target)
 
 
 def _state(engine: Engine) -> Moved:
@@ -73,7 +73,7 @@ def _state(engine: Engine) -> Moved:
 
 def _mark(source: Engine, target: str) -> None:
     """Mark the old side, so that it takes no more writes, and catch up with earlier ones."""
-    _write_mark(source, shown_address(target).encode())
+    _write_mark(source, hide_password(target).encode())
     source.refresh()
     with source.reader.state_lock:
         source.reader.restart()
@@ -84,12 +84,12 @@ def _write_mark(source: Engine, mark: bytes | None) -> None:
         write(source.reader.log, (), [("meta", MOVED_KEY, mark)])
 
 
-def _to_directory(source: Engine, target: str) -> None:
+def _move_to_directory(source: Engine, target: str) -> None:
     from refold.log.lmdb_file import delete_rows  # noqa: PLC0415 - a move to a server needs none of it
 
     is_marked = False
     try:
-        with building(target, "a store", may_be_empty=True) as made:
+        with build_directory(target, "a store", may_be_empty=True) as made:
             is_marked = True
             _mark(source, target)
             source.reader.log.files.copy(made)
@@ -134,10 +134,10 @@ class _Push:
     def _append(self, records: "list[Sealed] | tuple[()]", rows: list[Row]) -> None:
         try:
             self._last = self._commits.append(self._last, pack(records, rows))
-        except Overtaken as error:
+        except AppendConflict as error:
             raise InvalidInput(f"another process moves a memory to {self._commits.name}; let it finish") from error
 
-    def records(self, until: int, progress: Progress) -> None:
+    def push_records(self, until: int, progress: Progress) -> None:
         """Append the records up to a seq."""
         log = self._source.reader.log
         while self.seq < until:
@@ -151,7 +151,7 @@ class _Push:
             self.seq = waiting[-1][0]
             progress(self.seq, max(until, self._source.reader.head))
 
-    def rows(self) -> None:
+    def push_rows(self) -> None:
         """Append all rows that the log has beside its records, and mark the new side as whole."""
         waiting, size = list[Row](), 0
         for row in self._all_rows():
@@ -170,13 +170,13 @@ class _Push:
                     if not is_local(row) and key not in (MOVED_KEY, MOVING_KEY):
                         yield row
 
-    def replace_erased(self) -> None:
+    def replace_erased_records(self) -> None:
         """Replace records that were erased since they were appended with what is left of them."""
         if not replace_stale(self._commits, self._source.reader.log, self._last):
             raise StoreCorrupt(f"another process wrote to {self._commits.name} during the move; remove it, move again")
 
 
-def _to_server(source: Engine, target: str, progress: Progress) -> None:
+def _move_to_server(source: Engine, target: str, progress: Progress) -> None:
     commits = connect(target, readonly=False)
     try:
         push = _Push(commits, source)
@@ -184,12 +184,12 @@ def _to_server(source: Engine, target: str, progress: Progress) -> None:
         if push.is_whole:
             return
         while source.reader.current_head() - push.seq > _REST_EVENTS:
-            push.records(source.reader.head, progress)
+            push.push_records(source.reader.head, progress)
         _mark(source, target)
-        push.records(source.reader.head, progress)
+        push.push_records(source.reader.head, progress)
         if fold.TAGS[Erased] in source.reader.tags:
-            push.replace_erased()
-        push.rows()
+            push.replace_erased_records()
+        push.push_rows()
     except StoreError as error:
         raise type(error)(f"{error}; run the same move again, which goes on from there") from error
     finally:

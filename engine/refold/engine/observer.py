@@ -16,19 +16,19 @@ class Observer(Protocol):
         """Return a context manager for one operation, which it encloses even if the operation fails."""
         ...
 
-    def committed(self, events: int, size_bytes: int) -> None:
+    def record_commit(self, events: int, size_bytes: int) -> None:
         """Record a commit: its number of events and the size of their records in bytes."""
         ...
 
-    def folded(self, events: int) -> None:
+    def record_fold(self, events: int) -> None:
         """Record how many events were folded to build a state."""
         ...
 
-    def searched(self, rows: int, *, exact: bool) -> None:
+    def record_search(self, rows: int, *, exact: bool) -> None:
         """Record, within the operation, how many rows a search examined, and whether its hits are provably the best."""
         ...
 
 
-def within(observer: Observer | None, name: str) -> AbstractContextManager[None]:
+def measure(observer: Observer | None, name: str) -> AbstractContextManager[None]:
     """Return the context manager of an operation, which does nothing without an observer."""
     return nullcontext() if observer is None else observer.operation(name)

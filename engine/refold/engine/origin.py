@@ -36,7 +36,7 @@ class Origin(NamedTuple):
 BY_HOST: Final = Origin()
 
 
-class Acting:
+class ActorBlock:
     """A block of a context that gives events written to a log an actor and a cause.
 
     It counts in every context that was copied inside the block, even after the block has ended. A block whose exit was
@@ -70,7 +70,7 @@ class Acting:
         return self._is_left or self.held is None or self.held() is not None
 
 
-ACTING: Final[ContextVar[tuple[Acting, ...]]] = ContextVar("refold_acting", default=())
+ACTING: Final[ContextVar[tuple[ActorBlock, ...]]] = ContextVar("refold_acting", default=())
 """The blocks around this context, innermost last."""
 
 

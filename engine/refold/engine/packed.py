@@ -10,12 +10,12 @@ KNOWN_PREFIX: Final = bytes(NUMBER_BYTES) + b"known"
 """The prefix of the keys for the terms of messages; no stream has the number 0."""
 
 
-def packed_key(number: int) -> bytes:
+def packed_rows_key(number: int) -> bytes:
     """Return the key of the packed rows of a stream's memories, which are stored beside its graph."""
     return number_key(number) + b"rows"
 
 
-def known_key(page: int) -> bytes:
+def terms_key(page: int) -> bytes:
     """Return the key of the row with the terms of the messages on one page of the log."""
     return KNOWN_PREFIX + SEQ.pack(page)
 

@@ -16,7 +16,7 @@ from refold import fold
 from refold.engine.cache import CheckpointPacker, Digests, FrozenStates, LazyIndex, StreamEviction
 from refold.engine.loader import Lens, Loader
 from refold.engine.observer import Observer
-from refold.engine.packed import known_key, packed_key
+from refold.engine.packed import packed_rows_key, terms_key
 from refold.engine.streams import (
     STORE_STREAM,
     CheckpointGaps,
@@ -32,7 +32,7 @@ from refold.engine.streams import (
     records_through,
     reports_damage,
 )
-from refold.entry import touched
+from refold.entry import changed_ids
 from refold.errors import Closed, InvalidInput, ReadOnly, RefoldError
 from refold.event import Erased, Event, Forked, Recorded, Restored
 from refold.limits import (
@@ -52,14 +52,14 @@ from refold.views.store import SETTINGS, Branch
 if TYPE_CHECKING:
     from refold.index.index import Indexes
     from refold.index.messages import KnownMessages
-    from refold.index.packed import Packed
+    from refold.index.packed import PackedArrays
 
 T = TypeVar("T")
 
 # Times to seqs and back: every event of a record has the time of its commit.
 
 
-def checked_time(time_ns: int) -> int:
+def check_time(time_ns: int) -> int:
     """Return the time of a clock; raise ``InvalidInput`` if a record cannot hold it."""
     if not -TIME_NS_MAX <= time_ns <= TIME_NS_MAX:
         raise InvalidInput(
@@ -128,7 +128,7 @@ class RequestTaken(InvalidInput):
     """A request id was used for another request."""
 
 
-def of_another_request() -> RequestTaken:
+def request_taken_error() -> RequestTaken:
     """Return the error for a request id that is taken."""
     return RequestTaken("this request_id was used for another request; give each request an id of its own")
 
@@ -230,7 +230,7 @@ class Reader:
 
     def now_ns(self) -> int:
         """Return the time that an event appended now would get."""
-        return checked_time(max(self.clock_ns(), self.time_ns))
+        return check_time(max(self.clock_ns(), self.time_ns))
 
     def keyed_hash(self, content: bytes) -> bytes:
         """Return a hash that reveals nothing outside this store."""
@@ -287,7 +287,7 @@ class Reader:
                     raise
             else:
                 if self.log.file == file:
-                    self._relieve()
+                    self._evict_streams()
                     return answer
             self.is_torn = True  # As in `from_one_file`.
             return self.read(name, query, at)
@@ -314,19 +314,19 @@ class Reader:
                         return found
                 self.is_torn = True
 
-    def _relieve(self) -> None:
+    def _evict_streams(self) -> None:
         """Evict streams if too many are in RAM; not while a commit may be writing to one of them."""
         try:
             if self.eviction.is_over and not self.is_writing:
                 self.eviction.trim(EVICTED_COUNT_MIN)
-            self.eviction.relieve()
+            self.eviction.release_pages()
         except BaseException:
             self.is_torn = True
             raise
 
     def find(self, name: str) -> Stream | None:
         """Return the stream of a key, or ``None`` if there is none."""
-        stream = self.streams.known(name)
+        stream = self.streams.peek(name)
         if stream is None:
             with self.state_lock:
                 self.check_open()
@@ -348,26 +348,26 @@ class Reader:
         return self.frozen.at(self.streams.at_number(place[0]), place[1])
 
     def _new_index(self) -> "Indexes":
-        from refold.index.index import Indexes, Source  # noqa: PLC0415 - loaded only for a search
+        from refold.index.index import Indexes, IndexSource  # noqa: PLC0415 - loaded only for a search
 
         return Indexes(
-            Source(
+            IndexSource(
                 name=self.store_id.hex(),
                 readonly=self.log.readonly,
                 memory_bytes=self.memory_bytes,
                 state_lock=self.state_lock,
                 load_vectors=self.loader.vectors,
-                stream=self._known,
+                stream=self._peek_stream,
                 place=self._place,
                 graph=self._graph,
                 store_graph=self._store_graph,
                 rows=self._packed_rows,
-                changed=self._changed,
+                changed=self._changed_ids,
             )
         )
 
-    def _known(self, key: str) -> Stream | None:
-        return self.streams.known(key)
+    def _peek_stream(self, key: str) -> Stream | None:
+        return self.streams.peek(key)
 
     def _graph(self, number: int) -> bytes | None:
         return self.log.row("graphs", number_key(number))
@@ -375,10 +375,10 @@ class Reader:
     def _store_graph(self, number: int, blob: bytes) -> None:
         self.checkpoints.keep(("graphs", number_key(number), blob))
 
-    def _packed_rows(self, number: int) -> "Packed | None":
+    def _packed_rows(self, number: int) -> "PackedArrays | None":
         from refold.index.packed import unpack  # noqa: PLC0415 - as above
 
-        return self.log.row_read("graphs", packed_key(number), unpack)
+        return self.log.read_row("graphs", packed_rows_key(number), unpack)
 
     def known_messages(self, page: int) -> "KnownMessages | None":
         """Return the stored terms of the messages on a page of the log, or ``None`` if none can be read."""
@@ -386,11 +386,11 @@ class Reader:
         from refold.index.packed import UnfitRows  # noqa: PLC0415 - as above
 
         try:
-            return self.log.row_read("graphs", known_key(page), KnownMessages)
+            return self.log.read_row("graphs", terms_key(page), KnownMessages)
         except (UnfitRows, LookupError, ValueError):
             return None
 
-    def _changed(self, number: int, after: int, until: int) -> list[str] | None:
+    def _changed_ids(self, number: int, after: int, until: int) -> list[str] | None:
         """Return the ids of memories changed by a stream's events between two seqs; ``None`` if too many or unknown."""
         with self.state_lock:
             between = self.loader.seqs_between(self.streams.at_number(number), after, until)
@@ -399,14 +399,14 @@ class Reader:
             return None
         ids: dict[str, None] = {}
         for event in self.loader.events(seqs):
-            changed = touched(event) if type(event) in FACTS.handlers else ()
+            changed = changed_ids(event) if type(event) in FACTS.handlers else ()
             if changed is None or type(event) in fold.BASE_TYPES:
                 return None
             ids |= dict.fromkeys(changed)
         return list(ids)
 
     def _place(self, key: str, seq: int) -> tuple[int, int]:
-        stream = self.streams.known(key)
+        stream = self.streams.peek(key)
         assert stream is not None, key
         return self.streams.place(stream, seq)
 
@@ -446,7 +446,7 @@ class Reader:
             if self.head < head:
                 while self.head < head:
                     self.loader.bytes_read = 0
-                    page = self.loader.numbered(self.head, head)
+                    page = self.loader.numbered_events(self.head, head)
                     if any(isinstance(event, Erased) for _, event, _ in page):
                         self.restart()  # Nothing that was erased is kept.
                         return
@@ -469,7 +469,7 @@ class Reader:
 
     def is_open(self, name: str) -> bool:
         """Return whether a conversation is loaded and open; ``False`` means only that a closer look is needed."""
-        stream = self.streams.known(name)
+        stream = self.streams.peek(name)
         return stream is not None and stream.state is not None and fold.is_open(stream.state)
 
     def slot(self, name: str) -> Stream | None:
@@ -495,7 +495,7 @@ class Reader:
             last = stream.seq if at is None else self.loader.last_seq(stream, at)
             if self.lens is not None and not self.lens.has(stream.name):
                 last = 0
-            self._relieve()
+            self._evict_streams()
             return last
 
     def events(
@@ -514,7 +514,7 @@ class Reader:
                 if stream is None:
                     return
                 between = self.loader.seqs_between(stream, after, min(until, stream.seq))
-                page = self.loader.recorded(list(islice(between, count)))
+                page = self.loader.recorded_events(list(islice(between, count)))
             if not page:
                 return
             yield from page
@@ -528,7 +528,7 @@ class Reader:
         while seqs:
             with self.state_lock:
                 self.check_open()
-                page = self.loader.recorded(seqs[-PAGE_EVENTS:])
+                page = self.loader.recorded_events(seqs[-PAGE_EVENTS:])
             del seqs[-PAGE_EVENTS:]
             yield from reversed(page)
 
@@ -566,7 +566,7 @@ class Reader:
             digests = fold.digests(self._frozen_state(stream, last)) if last else []
         else:
             digests = self.head_digests.of(stream)
-        self._relieve()
+        self._evict_streams()
         return digests
 
     def current_head(self) -> int:
@@ -589,33 +589,33 @@ class Reader:
 
     # Lookups for a commit.
 
-    def answered(self, request: Request) -> Recorded | None:
+    def find_answer(self, request: Request) -> Recorded | None:
         """Return the last event of an answered request, ``None`` if nothing changed; ``LookupError`` if unanswered."""
-        row = self.log.row("requests", request.id_hash) or self._answered_before(request)
+        row = self.log.row("requests", request.id_hash) or self._inherited_answer(request)
         if row is None:
             raise LookupError
         if not request.fits(row):
-            raise of_another_request()
+            raise request_taken_error()
         first, last = answer_of(row)
-        return self.loader.recorded([last])[0] if first else None
+        return self.loader.recorded_events([last])[0] if first else None
 
-    def answer(self, request: Request) -> list[Event]:
+    def answer_events(self, request: Request) -> list[Event]:
         """Return all events of a request that was answered before."""
-        last = self.answered(request)
-        row = self.log.row("requests", request.id_hash) or self._answered_before(request)
+        last = self.find_answer(request)
+        row = self.log.row("requests", request.id_hash) or self._inherited_answer(request)
         if last is None or row is None:
             return []
-        return [event for event, _ in self.loader.recorded(range(answer_of(row)[0], last.stamp.seq + 1))]
+        return [event for event, _ in self.loader.recorded_events(range(answer_of(row)[0], last.stamp.seq + 1))]
 
     def is_answered(self, request: Request) -> bool:
         """Return whether a request was answered before."""
         try:
-            self.answered(request)
+            self.find_answer(request)
         except LookupError:
             return False
         return True
 
-    def _answered_before(self, request: Request) -> bytes | None:
+    def _inherited_answer(self, request: Request) -> bytes | None:
         """Return the row of a request that was answered before the branch was forked."""
         for id_hash, until in request.elders:
             row = self.log.row("requests", id_hash)
@@ -652,7 +652,7 @@ class Reader:
         return Names(self.streams.name_of, known.__getitem__, self.streams.branch_of, self.loader.actors)
 
     @reports_damage
-    def differing(self, a: "Side", b: "Side") -> set[str]:
+    def differing_streams(self, a: "Side", b: "Side") -> set[str]:
         """Return the names of the streams that have events on one side only, except the store's own."""
         with self.state_lock:
             bounds = [self.streams.bounds(side.branch, side.seq) for side in (a, b)]

@@ -25,17 +25,17 @@ from refold.engine.streams import (
     Checkpoints,
     Stream,
     Streams,
-    key_named,
     key_of,
     name_of,
-    place_in,
+    parse_name_key,
+    parse_stream_row,
     records_through,
     rows_of,
     split_key,
 )
-from refold.engine.walk import Marks, Seen
+from refold.engine.walk import Marks, WalkState
 from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
-from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, Stamp, moved_actor
+from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, Stamp, move_actor
 from refold.limits import (
     CHECKPOINT_EVENTS,
     CHECKPOINT_ROWS_MAX,
@@ -116,7 +116,9 @@ class StreamNumbers:
         """Number shared by two streams -> the seqs of its events, and the place of the stream of each."""
         given = int.from_bytes(log.row("meta", NEXT_NUMBER_KEY) or b"", "big")
         self._next_number = max(given, 1, *(number + 1 for number in self._keys))
-        for number, count in _begun(log, {number for number, keys in self._keys.items() if len(keys) > 1}).items():
+        for number, count in _count_begins(
+            log, {number for number, keys in self._keys.items() if len(keys) > 1}
+        ).items():
             if count == 1:
                 del self._keys[number][:-1]  # Names under which no stream ever began.
             elif len(self._keys[number]) == 2:  # noqa: PLR2004 - with more, it is unknown which began when
@@ -178,19 +180,19 @@ def _keys(log: Log) -> dict[int, list[str]]:
     keys: dict[int, list[str]] = {}
     for number, packed in scan(log, "streams", b"", PAGE_EVENTS):
         try:
-            name, branch = place_in(packed)
+            name, branch = parse_stream_row(packed)
         except StoreCorrupt:
             continue  # The row of its name then gives the key.
         keys[int.from_bytes(number, "big")] = [key_of(branch, name)]
     known = {own for (own,) in keys.values()}
     for packed, number in scan(log, "names", b"", PAGE_EVENTS):
-        key = key_named(packed)
+        key = parse_name_key(packed)
         if key not in known:
             keys.setdefault(int.from_bytes(number, "big"), []).insert(0, key)
     return keys
 
 
-def _begun(log: Log, numbers: set[int]) -> Counter[int]:
+def _count_begins(log: Log, numbers: set[int]) -> Counter[int]:
     """Return, by stream number, how often events continue from none of the events before them."""
     begun = Counter[int]()
     seqs: dict[int, set[int]] = {number: set() for number in numbers}
@@ -228,13 +230,13 @@ class Rebuild:
         head, seq = self._log.head(), 0
         while seq < head:
             self._loader.bytes_read = 0
-            page = self._loader.numbered(seq, head)
+            page = self._loader.numbered_events(seq, head)
             event_bytes = self._loader.bytes_read // len(page)
             for number, event, stamp in page:
                 self._fold(number, event, stamp, event_bytes)
             seq = page[-1][2].seq
             self._tidy_up(seq, len(page))
-        for rows in self._packer.rest(head, []):
+        for rows in self._packer.remaining_rows(head, []):
             write(self._log, (), rows)
         self._engine.reload()
 
@@ -249,20 +251,20 @@ class Rebuild:
         if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS):
             self._packer.keep(slot)
         if is_base:
-            self._packer.rebased(slot)
+            self._packer.keep_base(slot)
 
     def _tidy_up(self, seq: int, count: int) -> None:
         """Keep RAM within its bound, and store waiting rows."""
         if self._eviction.is_over:
             self._eviction.trim(max(EVICTED_COUNT_MIN, 2 * count))
-            self._eviction.relieve()
+            self._eviction.release_pages()
         self._packer.proceed(count)
         if seq > self._packer.tail_due:
             self._packer.shorten_tail(seq, max(PACKED_COUNT_MIN, 2 * count))
         waiting = self._checkpoints.waiting
         if len(waiting) >= CHECKPOINT_ROWS_MAX:
-            write(self._log, (), [*waiting, self._packer.applied(seq)])
-            self._checkpoints.written()
+            write(self._log, (), [*waiting, self._packer.applied_seq_row(seq)])
+            self._checkpoints.clear_waiting()
 
 
 _SEED_KEYS: Final = (STORE_ID_KEY, HASH_KEY)
@@ -296,7 +298,7 @@ class Repair:
         self._log, self._into, self._until = log, into, seq
         self._streams = StreamNumbers(log)
         self._positions = Positions()
-        self._seen, self._marks_seen = Seen(), Marks()
+        self._seen, self._marks_seen = WalkState(), Marks()
         self._seqs = Seqs()
         self.head = 0
         """The seq of the last event in the new log."""
@@ -324,16 +326,16 @@ class Repair:
         """Write everything; return the event that accounts for bodies erased after the end, or ``None``."""
         for record in records_through(self._log, 0, self._until):
             self._record(record, min(record.count, self._until - record.first_seq + 1))
-        self._rows += [*self._streams.rows(), *self._requests(), *self._marks()]
+        self._rows += [*self._streams.rows(), *self._requests(), *self._meta_rows()]
         for row in self._vectors():
             self._rows.append(row)
             if len(self._rows) >= CHECKPOINT_ROWS_MAX:
                 self._write()
         self._write()
-        missing, unproved = self._bare - self._erased, set(self._seen.unproved())
+        missing, unproved = self._bare - self._erased, set(self._seen.unproved_seqs())
         if not missing and not unproved:
             return None
-        erased, digests = self._erased_behind()
+        erased, digests = self._later_erasures()
         for last in unproved:
             if digests.get(last) != self._seen.left[last]:
                 raise StoreCorrupt(
@@ -363,7 +365,7 @@ class Repair:
 
     def _record(self, record: Record, count: int) -> None:
         """Write a record's first ``count`` events, byte for byte if nothing about them changes."""
-        events, columns = events_of(record)[:count], record.unpacked()
+        events, columns = events_of(record)[:count], record.to_columns()
         repeats = self._marks_seen.repeats(self._log, record, events)
         self._seen.note(record, events)
         time_ns = max(record.time_ns, self._time_ns)
@@ -379,18 +381,20 @@ class Repair:
         marks = self._marks_of(record, kept)
         is_whole = len(kept) == record.count and [*heads.values()] == columns.streams
         if is_whole and not was_moved and time_ns == record.time_ns:
-            content, covered = record.content, record.covered()
-            if record.was_erased_from:
+            content, covered = record.content, record.covered_digest()
+            if record.has_origin:
                 self._copied.add(record.last_seq)
         else:
             owners = {owner: place for place, owner in enumerate(heads)}
             causes, actors, flags = record.causes, record.actors, record.flags
-            occurred = [when if flags[place] & FLAG_OCCURRED else time_ns for place, when in enumerate(record.occurred)]
+            occurred = [
+                when if flags[place] & FLAG_OCCURRED else time_ns for place, when in enumerate(record.occurred_ns)
+            ]
             part = Columns(
                 list(heads.values()),
                 [owners[columns.owners[place]] for place in kept],
                 marks,
-                [moved_actor(actors[place], self._seqs.of) for place in kept],
+                [move_actor(actors[place], self._seqs.of) for place in kept],
                 [self._seqs.of(causes[place]) for place in kept],
                 [occurred[place] for place in kept] if columns.occurred else (),
                 [self._array(columns.arrays[place], events[place]) for place in kept],
@@ -456,7 +460,7 @@ class Repair:
             raise StoreVersion(
                 f"an event of tag {event.tag} may name seqs that are others now, and is not known; upgrade refold"
             )
-        moved = msgspec.structs.replace(event, **self._named(event))
+        moved = msgspec.structs.replace(event, **self._map_fields(event))
         return packed[:1] + fold.encode(moved)[1 : fold.body_begin(moved)] + packed[fold.body_begin(event) :]
 
     def _note(self, first: int, events: Sequence[Event], marks: Sequence[int]) -> None:
@@ -475,7 +479,7 @@ class Repair:
             if isinstance(event, BranchForked):
                 self._positions.forks.append(Branch(event.name, event.base_branch, self._seqs.until(event.base_seq)))
 
-    def _named(self, event: Event) -> dict[str, Any]:
+    def _map_fields(self, event: Event) -> dict[str, Any]:
         """Return the fields of an event that name seqs or a stream, with their values in the new log."""
         found: dict[str, Any] = {}
         for field in event.__struct_fields__:
@@ -514,19 +518,19 @@ class Repair:
     def _vectors(self) -> Iterator[Row]:
         """Yield the vectors of the kept messages, so that no embedding is paid for twice."""
         for key, value in scan(self._log, "vectors", b"", PAGE_EVENTS):
-            vector = vectors.opened(key, value)
+            vector = vectors.unpack_row(key, value)
             seq = self._seqs.of(int.from_bytes(key[: SEQ.size], "big"))
             if vector is not None and 0 < seq <= self.head and seq not in self._bare:
-                yield vectors.moved(key, seq, vector)
+                yield vectors.move_row(key, seq, vector)
 
-    def _marks(self) -> Iterator[Row]:
+    def _meta_rows(self) -> Iterator[Row]:
         """Yield the rows about the store itself; an interrupted load does not resume if seqs have changed."""
         yield "meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags)) if self._tags else None
         if not self._seqs:
-            yield transfer.joined_until(self._log, self._until)
-            yield transfer.loaded_until(self._log, self._until)
+            yield transfer.seq_maps_row(self._log, self._until)
+            yield transfer.load_marker_row(self._log, self._until)
 
-    def _erased_behind(self) -> tuple[set[int], dict[int, bytes]]:
+    def _later_erasures(self) -> tuple[set[int], dict[int, bytes]]:
         """Return the seqs of bodies that events after the end erased, and the digests that they give of records."""
         seqs, digests = set[int](), dict[int, bytes]()
         for record in records_through(self._log, self._until, self._log.head()):

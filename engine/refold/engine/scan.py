@@ -22,7 +22,7 @@ _SPARSE = 25
 """If a stream has fewer than one in this many events, each is read alone, which takes that much longer per event."""
 
 
-class Sought(NamedTuple):
+class EventFilter(NamedTuple):
     """The events to look for: those that contain one of the texts, are of one of the types, or have one of the flags.
 
     Without any of these, all events match.
@@ -52,7 +52,7 @@ def starts_of(reader: Reader, recorded: Recorded) -> Iterator[Start]:
 
 def events_with(
     reader: Reader,
-    sought: Sought,
+    sought: EventFilter,
     *,
     branch: int = 0,
     stream: str | None = None,
@@ -72,31 +72,38 @@ def events_with(
         if slot is None:
             return
         if slot.version * _SPARSE < end - after:
-            yield from _sparse(reader, slot, sought, tags, after, end, backwards=backwards)
+            yield from _sparse_events(reader, slot, sought, tags, after, end, backwards=backwards)
             return
         with reader.state_lock:
             numbers = frozenset(reader.streams.numbers(slot))
     bounds = reader.bounds(branch, end)
     for first, last in _spans(after, end, backwards=backwards):
-        own = _own(reader, key, first, last) if key else range(first + 1, last + 1)
+        own = _own_seqs(reader, key, first, last) if key else range(first + 1, last + 1)
         if not own:
             continue
         # Events before and after the stream's own are of other streams.
         seqs = _page(reader, sought, tags, numbers, bounds, own[0] - 1, own[-1])
         with reader.state_lock:
             reader.check_open()
-            found = reader.loader.recorded(seqs)
+            found = reader.loader.recorded_events(seqs)
         yield from reversed(found) if backwards else found
 
 
-def _own(reader: Reader, key: str, after: int, until: int) -> list[int]:
+def _own_seqs(reader: Reader, key: str, after: int, until: int) -> list[int]:
     with reader.state_lock:
         slot = reader.slot(key)
         return [] if slot is None else list(reader.loader.seqs_between(slot, after, min(until, slot.seq)))
 
 
-def _sparse(
-    reader: Reader, slot: Stream, sought: Sought, tags: AbstractSet[int], after: int, until: int, *, backwards: bool
+def _sparse_events(
+    reader: Reader,
+    slot: Stream,
+    sought: EventFilter,
+    tags: AbstractSet[int],
+    after: int,
+    until: int,
+    *,
+    backwards: bool,
 ) -> Iterator[Recorded]:
     """Yield the matching events of a stream, each read alone, because the records in between hold other streams."""
     with reader.state_lock:
@@ -108,7 +115,7 @@ def _sparse(
                 for each in reader.log.events_at(seqs)
                 if each.flags & flags or each.array[1] in tags or any(text in each.array for text in texts)
             ]
-        recorded = reader.loader.recorded(seqs)
+        recorded = reader.loader.recorded_events(seqs)
     yield from reversed(recorded) if backwards else recorded
 
 
@@ -124,7 +131,7 @@ def _spans(after: int, until: int, *, backwards: bool) -> Iterator[tuple[int, in
 @reports_damage
 def _page(
     reader: Reader,
-    sought: Sought,
+    sought: EventFilter,
     tags: AbstractSet[int],
     numbers: AbstractSet[int] | None,
     bounds: Mapping[int, int] | None,
@@ -151,7 +158,7 @@ def _page(
 
 
 @reports_damage
-def seqs_with(reader: Reader, sought: Sought, *, after: int = 0) -> list[int]:
+def seqs_with(reader: Reader, sought: EventFilter, *, after: int = 0) -> list[int]:
     """Return the seqs of the matching events after a seq, in every branch."""
     tags = frozenset(fold.TAGS[event_type] for event_type in sought.types)
     return [

@@ -16,7 +16,7 @@ from refold.engine.engine import Engine
 from refold.engine.loader import Lens, States
 from refold.engine.reader import Reader
 from refold.engine.streams import STORE_STREAM, records_through
-from refold.entry import Entry, MemoriesRecalled, MemoryAdded, MemoryMerged, MemoryUnmerged, carried_back
+from refold.entry import Entry, MemoriesRecalled, MemoryAdded, MemoryMerged, MemoryUnmerged, unpack_entry
 from refold.event import (
     FLAG_BASE,
     ConversationOpened,
@@ -71,11 +71,11 @@ class ScenarioLens:
         """The seqs of merges that do not happen in the scenario."""
         self.maps: dict[type[Event], Callable[[Any, Stamp], Event]] = {}
         if changes.window_tokens is not None or changes.policy is not None:
-            self.maps |= {ConversationOpened: self._opened, StateImported: self._imported}
+            self.maps |= {ConversationOpened: self._change_opening, StateImported: self._change_import}
         if changes.window_tokens is not None:
-            self.maps[WindowResized] = self._resized
+            self.maps[WindowResized] = self._change_resize
         if changes.dedupe is not None:
-            self.maps |= {MemoryMerged: self._merged, MemoryUnmerged: self._unmerged}
+            self.maps |= {MemoryMerged: self._change_merge, MemoryUnmerged: self._change_unmerge}
 
     @property
     def leaves_out(self) -> bool:
@@ -86,7 +86,7 @@ class ScenarioLens:
         """Return whether any event of a stream remains."""
         return self._changes.occurred_ns is None or stream in self._begun
 
-    def shown(self, event: Event, stamp: Stamp) -> Event:
+    def transform(self, event: Event, stamp: Stamp) -> Event:
         """Return the event to fold."""
         changes = self._changes
         if stamp.seq in changes.without:
@@ -97,27 +97,27 @@ class ScenarioLens:
         change = self.maps.get(type(event))
         return event if change is None else change(event, stamp)
 
-    def _opened(self, event: ConversationOpened, _: Stamp) -> Event:
+    def _change_opening(self, event: ConversationOpened, _: Stamp) -> Event:
         budget, policy = self._changes.window_tokens, self._changes.policy
         return replace(event, window_tokens=budget or event.window_tokens, policy=policy or event.policy)
 
-    def _imported(self, event: StateImported, _: Stamp) -> Event:
+    def _change_import(self, event: StateImported, _: Stamp) -> Event:
         if not event.policy:
             return event
         budget, policy = self._changes.window_tokens, self._changes.policy
         return replace(event, window_tokens=budget or event.window_tokens, policy=policy or event.policy)
 
-    def _resized(self, event: WindowResized, _: Stamp) -> Event:
+    def _change_resize(self, event: WindowResized, _: Stamp) -> Event:
         return replace(event, window_tokens=self._changes.window_tokens or event.window_tokens)
 
-    def _merged(self, event: MemoryMerged, stamp: Stamp) -> Event:
+    def _change_merge(self, event: MemoryMerged, stamp: Stamp) -> Event:
         """Return the addition of the merged memory instead, if the cosine was not over the threshold."""
         if self._changes.dedupe is None or event.cosine > self._changes.dedupe or stamp.erased:
             return event
         self._undone.add(stamp.seq)
         if event.incoming is None:
             return LEFT_OUT  # Both memories existed before.
-        entry: Entry = carried_back(event.other, event.incoming, 0)
+        entry: Entry = unpack_entry(event.other, event.incoming, 0)
         return MemoryAdded(
             event.sources,
             entry.id,
@@ -134,7 +134,7 @@ class ScenarioLens:
             event.model,
         )
 
-    def _unmerged(self, event: MemoryUnmerged, _: Stamp) -> Event:
+    def _change_unmerge(self, event: MemoryUnmerged, _: Stamp) -> Event:
         return LEFT_OUT if event.prior in self._undone else event
 
 
@@ -157,15 +157,15 @@ class ScenarioLog:
         """Return a row, or ``None`` in a table that holds data computed from states."""
         return None if table in _OF_STATES else self._reader.log.row(table, key)
 
-    def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
+    def read_row(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
         """Call ``read`` with the value of a row and return its result; ``None`` in one of those tables."""
-        return None if table in _OF_STATES else self._reader.log.row_read(table, key, read)
+        return None if table in _OF_STATES else self._reader.log.read_row(table, key, read)
 
 
 _OF_STATES: Final = frozenset(("digests", "graphs"))
 
 
-def begun_by(reader: Reader, occurred_ns: int, until: int) -> set[str]:
+def streams_at_time(reader: Reader, occurred_ns: int, until: int) -> set[str]:
     """Return the streams in which an event had occurred by a time."""
     numbers: set[int] = set()
     for record in records_through(reader.log, 0, until):
@@ -175,7 +175,7 @@ def begun_by(reader: Reader, occurred_ns: int, until: int) -> set[str]:
 
 def scenario_engine(reader: Reader, changes: Changes, until: int) -> Engine:
     """Return an engine that reads a log as it would be with the changes."""
-    begun = set[str]() if changes.occurred_ns is None else begun_by(reader, changes.occurred_ns, until)
+    begun = set[str]() if changes.occurred_ns is None else streams_at_time(reader, changes.occurred_ns, until)
     return Engine(
         cast("Log", ScenarioLog(reader)),
         clock_ns=reader.clock_ns,
@@ -188,7 +188,7 @@ def scenario_engine(reader: Reader, changes: Changes, until: int) -> Engine:
 # One pass over the log for many scenarios.
 
 
-class Need(NamedTuple):
+class WindowMiss(NamedTuple):
     """A message that was needed after it had left a window: its id or seq, the event that needed it, and why."""
 
     conversation: str
@@ -207,7 +207,7 @@ class Track:
         self.until = until
         self.first: Track = self
         self.states: States = States(str)
-        self.needs: list[Need] = []
+        self.needs: list[WindowMiss] = []
         self.since: dict[int, int] = {}
         """Number of a conversation -> the first seq after which its messages differ from the log's."""
         self.digests: dict[tuple[str, str], bytes] = {}
@@ -280,7 +280,7 @@ class _Pass:
     def run(self, until: int, bounds: Any) -> None:
         """Fold the events up to a seq, then collect the results from the states."""
         loader = self._reader.loader
-        for items in loader.all_numbered(until, bounds):
+        for items in loader.numbered_records(until, bounds):
             for number, event, stamp in items:
                 self._take(number, event, stamp)
         for number in list(self._runs):
@@ -310,7 +310,7 @@ class _Pass:
             self._fold_run(number)
         apply, is_windowed = fold.fold, is_chat and kind in _WINDOWED
         for first, others in self._groups:
-            found = event if first.lens is None else first.lens.shown(event, stamp)
+            found = event if first.lens is None else first.lens.transform(event, stamp)
             if stamp.flags & FLAG_BASE and type(found) in fold.BASE_TYPES:
                 for track in (first, *others) if is_chat else (first,):
                     self._rebase(track, number, found)
@@ -318,7 +318,9 @@ class _Pass:
             if is_windowed and kind in _CHANGED:
                 for track in others:
                     apply(
-                        track.states[number], stamp, track.lens.shown(event, stamp) if track.lens is not None else event
+                        track.states[number],
+                        stamp,
+                        track.lens.transform(event, stamp) if track.lens is not None else event,
                     )
             elif is_windowed:
                 for state in self._states_of(number, first, others):
@@ -331,12 +333,12 @@ class _Pass:
         stamps, events = self._runs.pop(number, ((), ()))
         if not events:
             return
-        alike = {track for track, _ in self._alike_of(number)}
+        alike = {track for track, _ in self._alike_tracks(number)}
         rows: dict[Track, tuple[fold.State, Sequence[Event]]] = {}
         for first, others in self._groups:
             shown = events
             if first.lens is not None and first.lens.leaves_out:
-                shown = [first.lens.shown(event, stamp) for stamp, event in zip(stamps, events, strict=True)]
+                shown = [first.lens.transform(event, stamp) for stamp, event in zip(stamps, events, strict=True)]
             states = [first.states[number], *self._states_of(number, first, others)]
             for track, state in zip((first, *others), states, strict=True):
                 if track in alike:
@@ -351,7 +353,7 @@ class _Pass:
         """Fold at once the messages that fit into all windows, then the one that can make windows differ, and so on."""
         place = 0
         while place < len(stamps):
-            alike = self._alike_of(number)
+            alike = self._alike_tracks(number)
             known = {track for track, _ in alike}
             is_alone = len(known) == 1
             for track in [each for each in rows if is_alone or each not in known]:
@@ -359,7 +361,7 @@ class _Pass:
                 fold.fold_run(state, stamps[place:], events[place:])
             if is_alone:
                 return
-            count = max(_fitting(alike, rows, place), 1)
+            count = max(_count_fitting(alike, rows, place), 1)
             for state, events in rows.values():
                 fold.fold_run(state, stamps[place : place + count], events[place : place + count])
             place += count
@@ -385,7 +387,7 @@ class _Pass:
 
     def _compare(self, number: int, seq: int) -> None:
         """Record the seq at which a window first had another number of tokens than the log's."""
-        alike = self._alike_of(number)
+        alike = self._alike_tracks(number)
         tokens = alike[0][1].tokens
         for _, window in alike:
             if window.tokens != tokens:
@@ -397,7 +399,7 @@ class _Pass:
                 track.since[number] = seq
         self._alike[number] = [each for each in alike if each[1].tokens == tokens]
 
-    def _alike_of(self, number: int) -> list[tuple[Track, Window]]:
+    def _alike_tracks(self, number: int) -> list[tuple[Track, Window]]:
         alike = self._alike.get(number)
         if alike is None:
             tracks = [each for each in self._tracks if each is self._tracks[0] or number not in each.since]
@@ -411,14 +413,14 @@ class _Pass:
             if event.calls is not None and not stamp.erased:
                 self._look_at_calls(number, event, stamp)
         elif isinstance(event, MessagesRecalled):
-            self._need(number, event.ids, stamp, "recalled")
+            self._record_misses(number, event.ids, stamp, "recalled")
         elif isinstance(event, MemoriesRecalled) and event.conversation is not None:
             facts = self._tracks[0].states[number].part(FACTS)
             chat = self._number(f"conversation/{event.conversation}")
             entries = [facts.entries[each] for each in event.ids if each in facts.entries]
             origins = [entry.origin for entry in entries if entry.origin]
             if chat and origins and self._is_ours(chat):
-                self._need(chat, origins, stamp, "a memory of it was recalled")
+                self._record_misses(chat, origins, stamp, "a memory of it was recalled")
 
     def _number(self, name: str) -> int:
         """Return the number of a conversation that has an event so far, or 0 if it has none."""
@@ -433,16 +435,16 @@ class _Pass:
             key = (number, sha256(given)[:_DIGEST_BYTES])
             earlier = self._calls.get(key)
             if earlier is not None:
-                self._need(number, (earlier,), stamp, "called again")
+                self._record_misses(number, (earlier,), stamp, "called again")
             self._calls[key] = event.id
 
-    def _need(self, number: int, targets: Sequence[str | int], stamp: Stamp, reason: str) -> None:
+    def _record_misses(self, number: int, targets: Sequence[str | int], stamp: Stamp, reason: str) -> None:
         self._fold_run(number)
         for track in self._tracks:
             live = track.states[number].part(WINDOW).live()
             there: set[str | int] = {each.event.id for each in live} | {each.stamp.seq for each in live}
             name = self._name_of(number)
-            track.needs += [Need(name, each, stamp.seq, reason) for each in targets if each not in there]
+            track.needs += [WindowMiss(name, each, stamp.seq, reason) for each in targets if each not in there]
 
     def _finish(self) -> None:
         """Collect the digests of all tracks, and the differences of their windows and memories from the log's."""
@@ -480,9 +482,9 @@ class _Pass:
             track.facts[name] = FACTS.plain(state.part(FACTS))
             own.facts.setdefault(name, FACTS.plain(own.states[number].part(FACTS)))
         if WINDOW in state.kind.views and found.get("window") != own.digests.get((name, "window")):
-            self._differ(track, number, name)
+            self._compare_windows(track, number, name)
 
-    def _differ(self, track: Track, number: int, name: str) -> None:
+    def _compare_windows(self, track: Track, number: int, name: str) -> None:
         ours, theirs = (
             [message.stamp.seq for message in each.states[number].part(WINDOW).live()]
             for each in (self._tracks[0], track)
@@ -493,7 +495,7 @@ class _Pass:
             track.windows.append((name.partition("/")[2], since, tuple(sorted(missing)), tuple(sorted(added))))
 
 
-def _fitting(
+def _count_fitting(
     alike: Sequence[tuple[Track, Window]], rows: Mapping[Track, tuple[fold.State, Sequence[Event]]], place: int
 ) -> int:
     """Return how many messages fit into all windows, so that they stay alike; 0 if a track leaves some out."""

@@ -16,7 +16,7 @@ def strings_of(value: object) -> Iterator[bytes]:
         yield value.encode()
     elif isinstance(value, bytes):
         yield value
-        yield from strings_of(_unpacked(value))
+        yield from strings_of(_try_unpack(value))
     elif isinstance(value, msgspec.Struct):
         yield from strings_of(msgspec.structs.astuple(value))
     elif isinstance(value, Mapping):
@@ -27,7 +27,7 @@ def strings_of(value: object) -> Iterator[bytes]:
             yield from strings_of(item)
 
 
-def _unpacked(packed: bytes) -> Any:
+def _try_unpack(packed: bytes) -> Any:
     """Return the value that bytes hold as msgpack, or ``None`` if they hold something else, such as a vector."""
     try:
         return unpack_json(packed)
@@ -74,7 +74,7 @@ class Spelling:
         if not self.may_be_in(array):
             return False
         strings = strings_of(msgspec.msgpack.decode(array))
-        return any(self._text in unescaped for string in strings for unescaped in _unescaped(string))
+        return any(self._text in unescaped for string in strings for unescaped in _unescape(string))
 
 
 def _forms(part: str) -> tuple[bytes, ...]:
@@ -85,16 +85,16 @@ def _forms(part: str) -> tuple[bytes, ...]:
     return part.encode(), f"u{code}".encode(), f"u{code.upper()}".encode()
 
 
-def _unescaped(string: bytes) -> Iterator[bytes]:
+def _unescape(string: bytes) -> Iterator[bytes]:
     """Yield a string with its escapes decoded, and that with its own decoded, while there are any."""
     for _ in range(_JSON_DEPTH):
         if b"\\" not in string:
             return
-        string = _ESCAPE.sub(_decoded, string)
+        string = _ESCAPE.sub(_decode_escape, string)
         yield string
 
 
-def _decoded(escape: re.Match[bytes]) -> bytes:
+def _decode_escape(escape: re.Match[bytes]) -> bytes:
     high, low, code, short = escape.groups()
     if short is not None:
         return _SHORT[ord(short)]

@@ -48,7 +48,7 @@ def reports_damage(function: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function to raise ``StoreCorrupt`` if the bytes that it reads make no sense."""
 
     @wraps(function)
-    def reporting(*arguments: P.args, **options: P.kwargs) -> T:
+    def wrapper(*arguments: P.args, **options: P.kwargs) -> T:
         try:
             return function(*arguments, **options)
         except RefoldError:
@@ -59,7 +59,7 @@ def reports_damage(function: Callable[P, T]) -> Callable[P, T]:
                 f"what is stored cannot be read ({what}); run `refold verify` and restore a backup"
             ) from error
 
-    return reporting
+    return wrapper
 
 
 def records_of(log: Log, after: int, until: int) -> list[Record]:
@@ -102,9 +102,9 @@ class Ids:
         try:
             return self._pool.pop()
         except IndexError:
-            return self._refilled()
+            return self._refill()
 
-    def _refilled(self) -> str:
+    def _refill(self) -> str:
         with self._lock:
             fresh: list[str] = _ID.findall(self._random_bytes(_POOL_BYTES).hex())
             first = fresh.pop()
@@ -192,7 +192,7 @@ class Checkpoint(NamedTuple):
         return max(CHECKPOINT_EVENTS, len(self.pointed) // 2, len(self.inline) // CHECKPOINT_EVENT_BYTES)
 
 
-class _Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class _CheckpointRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     version: int
     kept: bool
     inline: bytes
@@ -201,7 +201,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
-_DECODE_CHECKPOINT: Final = msgspec.msgpack.Decoder(_Stored).decode
+_DECODE_CHECKPOINT: Final = msgspec.msgpack.Decoder(_CheckpointRow).decode
 
 
 def _key(number: int, seq: int) -> bytes:
@@ -227,7 +227,7 @@ class Checkpoints:
     def put(self, number: int, row: Checkpoint, *, replaces: int) -> None:
         """Queue a row for the next commit; it replaces the floating row at ``replaces``."""
         self._fresh.setdefault(number, {})[row.seq] = row
-        packed = _ENCODE(_Stored(row.version, row.kept, row.inline, row.pointed, row.since))
+        packed = _ENCODE(_CheckpointRow(row.version, row.kept, row.inline, row.pointed, row.since))
         self.waiting.append(("checkpoints", _key(number, row.seq), packed))
         if replaces and replaces != row.seq:
             # After its successor: rows may be written in several transactions, and a stream must never be without one.
@@ -238,11 +238,11 @@ class Checkpoints:
         """Queue a row of another cache for the next commit."""
         self.waiting.append(row)
 
-    def allowed(self, rows: Sequence[Row]) -> Sequence[Row]:
+    def allowed_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Return the rows without those that would replace another process's kept row; call it in a turn."""
-        return [row for row in rows if not self._unkeeps(row)] if self.is_shared else rows
+        return [row for row in rows if not self._replaces_kept(row)] if self.is_shared else rows
 
-    def _unkeeps(self, row: Row) -> bool:
+    def _replaces_kept(self, row: Row) -> bool:
         table, key, packed = row
         if self._log is None or table != "checkpoints" or key == APPLIED_KEY:
             return False
@@ -251,7 +251,7 @@ class Checkpoints:
         stored = self._log.row(table, key)
         return stored is not None and checkpoint_of(key, stored).kept
 
-    def written(self) -> None:
+    def clear_waiting(self) -> None:
         """Forget the waiting rows, which are stored now."""
         self.waiting = []
         self._fresh = {}
@@ -266,19 +266,19 @@ class Checkpoints:
         if fresh:
             return max(fresh, key=lambda row: row.seq)
         found = self._log.rows("checkpoints", _key(number, seq), 1, backwards=True) if self._log else ()
-        return _checkpoint(number, found[0]) if found else None
+        return _checkpoint_if_own(number, found[0]) if found else None
 
     def after(self, number: int, seq: int) -> Checkpoint | None:
         """Return the first row of a stream whose seq is greater than ``seq``."""
         for found in self._log.rows("checkpoints", _key(number, seq + 1), 1) if self._log else ():
-            row = _checkpoint(number, found)
+            row = _checkpoint_if_own(number, found)
             if row is not None:
                 return row
         fresh = [row for at, row in self._fresh.get(number, {}).items() if at > seq]
         return min(fresh, key=lambda row: row.seq) if fresh else None
 
 
-def _checkpoint(number: int, found: tuple[bytes, bytes]) -> Checkpoint | None:
+def _checkpoint_if_own(number: int, found: tuple[bytes, bytes]) -> Checkpoint | None:
     key, packed = found
     return checkpoint_of(key, packed) if number_of(key) == number else None
 
@@ -370,7 +370,7 @@ class Stream:
         self.version, self.seq = version, seq
 
 
-def notify(slot: Stream, stamp: Stamp, event: Event) -> None:
+def update_index(slot: Stream, stamp: Stamp, event: Event) -> None:
     """Bring the index rows of a stream, if it has any, up to an event that was folded into its state.
 
     They are a cache, so an error there must not undo a commit. The rows are dropped, and the next search builds new
@@ -405,12 +405,12 @@ def name_key(branch: int, name: str) -> bytes:
     return BRANCH.pack(branch) + name.encode()
 
 
-def key_named(packed: bytes) -> str:
+def parse_name_key(packed: bytes) -> str:
     """Return the key of the stream to which a row of names belongs."""
     return key_of(BRANCH.unpack_from(packed)[0], packed[BRANCH.size :].decode())
 
 
-def place_in(packed: bytes) -> tuple[str, int]:
+def parse_stream_row(packed: bytes) -> tuple[str, int]:
     """Return the name and the branch that a stream's row holds."""
     try:
         name, branch = msgspec.msgpack.decode(packed, type=tuple[str, int])
@@ -449,7 +449,7 @@ def _name_in(key: bytes) -> str:
     return name
 
 
-def _stay(_seq: int) -> None:
+def _no_op(_seq: int) -> None:
     """Do nothing: there is no other writer, so the known heads are complete."""
 
 
@@ -472,11 +472,11 @@ class Streams:
         self._checkpoints = checkpoints
         self._by_key: dict[str, Stream] = {}
         self._by_number: dict[int, Stream] = {}
-        self._names = _StreamNames(self._meet)
+        self._names = _StreamNames(self._load_name)
         self.name_of: Callable[[int], str] = self._names.__getitem__
         """Returns the name of a stream, given its number."""
         self._branch_of: dict[int, int] = {}
-        self.reach: Callable[[int], None] = _stay
+        self.reach: Callable[[int], None] = _no_op
         """Makes the events up to a seq known, in case other processes wrote them."""
         self.branches: Callable[[], Sequence[Branch]] = tuple
         """Returns the branches of the store; set by the loader, which can fold."""
@@ -527,7 +527,7 @@ class Streams:
         self.dirty.setdefault(number, seq)
         seqs.append(seq)
 
-    def known(self, key: str) -> Stream | None:
+    def peek(self, key: str) -> Stream | None:
         """Return the slot that RAM holds for a stream, loaded or not, or ``None``; needs no lock."""
         return self._by_key.get(key)
 
@@ -541,18 +541,18 @@ class Streams:
             # A number that is not assigned yet, as far as is known here, belongs to a commit that is durable but not
             # folded.
             if 0 < number < self.next_number:
-                self._check_named(number, name, branch)
+                self._check_name(number, name, branch)
                 slot = self._load(number, name, branch)
             elif branch:
                 slot = self._inherit(name, branch)
         return slot
 
-    def ready(self, key: str) -> Stream | None:
+    def ready_stream(self, key: str) -> Stream | None:
         """Return a stream that can take events as it is, or ``None``; needs no lock."""
         slot = self._by_key.get(key)
         return slot if slot is not None and slot.number and slot.state is not None else None
 
-    def loaded(self, number: int) -> Stream | None:
+    def loaded_stream(self, number: int) -> Stream | None:
         """Return the slot of a stream whose state is in RAM, ``None`` otherwise."""
         slot = self._by_number.get(number)
         return slot if slot is not None and slot.state is not None else None
@@ -564,19 +564,19 @@ class Streams:
     def branch_of(self, number: int) -> int:
         """Return the branch of a stream."""
         branch = self._branch_of.get(number)
-        return self._meet(number)[1] if branch is None else branch
+        return self._load_name(number)[1] if branch is None else branch
 
-    def _check_named(self, number: int, name: str, branch: int) -> None:
+    def _check_name(self, number: int, name: str, branch: int) -> None:
         """Raise ``StoreCorrupt`` unless a name and a number belong together."""
         if (self.name_of(number), self.branch_of(number)) != (name, branch):
             raise StoreCorrupt(f"{name!r} has stream number {number}, which has another name; run `refold verify`")
 
     @reports_damage
-    def _meet(self, number: int) -> tuple[str, int]:
+    def _load_name(self, number: int) -> tuple[str, int]:
         packed = self._log.row("streams", number_key(number))
         if packed is None:
             raise StoreCorrupt(f"stream number {number} has no name; run `refold verify` and restore a backup")
-        self._names[number], self._branch_of[number] = place_in(packed)
+        self._names[number], self._branch_of[number] = parse_stream_row(packed)
         return self._names[number], self._branch_of[number]
 
     # Inheritance between branches.
@@ -640,7 +640,7 @@ class Streams:
 
     def _place(self, slot: Stream, seq: int) -> tuple[int, int]:
         slot = self.holder(slot, seq)
-        last = self._last_own(slot, seq)
+        last = self._last_own_seq(slot, seq)
         return slot.base if not last and slot.base is not None else (slot.number, last)
 
     def numbers(self, slot: Stream) -> Iterator[int]:
@@ -652,7 +652,7 @@ class Streams:
                 return
             slot = self.at_number(slot.base[0])
 
-    def _last_own(self, slot: Stream, seq: int) -> int:
+    def _last_own_seq(self, slot: Stream, seq: int) -> int:
         if seq >= slot.seq:
             return slot.seq if slot.base is None or slot.seq > slot.base[1] else 0
         before = self._checkpoints.before(slot.number, seq)
@@ -733,7 +733,7 @@ class Streams:
         if slot.index is not None:
             slot.index.detach()
 
-    def loaded_from(self, slot: Stream, record_bytes: int, events: int) -> None:
+    def record_load(self, slot: Stream, record_bytes: int, events: int) -> None:
         """Record the size of the data that a stream's state was loaded from."""
         self.traffic += 1
         if self._by_key.get(slot.key) is not slot:
@@ -794,7 +794,7 @@ class Streams:
                 slot.index.detach()
         elif slot.state is not None:
             fold.fold(slot.state, stamp, event)
-            notify(slot, stamp, event)
+            update_index(slot, stamp, event)
             slot.held += 1
             slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
             self.bytes += record_bytes + EVENT_OVERHEAD_BYTES

@@ -183,7 +183,7 @@ class Subscriptions:
         self._thread = Worker(partial(Context().run, self._run), "refold-subscriptions")
         self._reader.ring = self._bell.ring
         self._thread.start()
-        if not self._thread.begins():
+        if not self._thread.wait_for_start():
             self._reader.ring = self._thread = None
             raise StoreError(f"subscribers cannot be called: {NO_THREAD}")
 
@@ -226,8 +226,8 @@ class Subscriptions:
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            while active := self._remaining():
-                if not self._round(active):
+            while active := self._remaining_deliveries():
+                if not self._deliver_round(active):
                     self._bell.wait(_POLL_SECONDS)
         except Closed:
             # The memory was closed while a caller subscribed.
@@ -237,7 +237,7 @@ class Subscriptions:
             _report("reading for the subscribers failed; they get no further events", problem)
         self._end_all(error)
 
-    def _remaining(self) -> tuple[_Delivery, ...]:
+    def _remaining_deliveries(self) -> tuple[_Delivery, ...]:
         """Return the subscriptions that have not ended; without any, the thread ends."""
         with self._lock:
             self._active = tuple(delivery for delivery in self._active if not delivery.is_ended)
@@ -260,9 +260,9 @@ class Subscriptions:
         self._active = ()
         self._reader.ring = self._thread = None
 
-    def _round(self, active: Sequence[_Delivery]) -> bool:
+    def _deliver_round(self, active: Sequence[_Delivery]) -> bool:
         """Deliver at most a page to each subscription, so that one catching up does not delay the others for long."""
-        until = self._until(min(delivery.position for delivery in active))
+        until = self._durable_seq(min(delivery.position for delivery in active))
         pages: dict[tuple[int, int], tuple[list[Recorded], int]] = {}
         is_busy = False
         for delivery in active:
@@ -274,7 +274,7 @@ class Subscriptions:
                 is_busy = True
         return is_busy
 
-    def _until(self, position: int) -> int:
+    def _durable_seq(self, position: int) -> int:
         """Return the seq up to which events are folded here, so that readers see them, and are durable."""
         head = self._reader.current_head()
         return self._reader.log.durability.durable_until(head) if head > position else head
@@ -282,7 +282,7 @@ class Subscriptions:
 
 def _check_function(function: object) -> None:
     if not callable(function):
-        checks.invalid(f"fn must be a function of one event, not {type(function).__name__} ({checks.shown(function)})")
+        checks.invalid(f"fn must be a function of one event, not {type(function).__name__} ({checks.brief(function)})")
     if iscoroutinefunction(function):
         checks.invalid(
             "fn is a coroutine function, which would never be awaited; give a plain one that hands over to it"

@@ -25,11 +25,11 @@ from refold.engine.conflicts import (
     check_reads,
     check_requests,
     check_version,
-    no_longer_open,
+    closed_stream_error,
 )
 from refold.engine.keys import KeyDecision, KeyMap, with_prior
 from refold.engine.origin import BY_HOST, Origin, origin_in
-from refold.engine.reader import Reader, Request, of_another_request
+from refold.engine.reader import Reader, Request, request_taken_error
 from refold.engine.streams import STORE_STREAM, Stream, kind_of, name_of, split_key
 from refold.entry import Entry, settle_entry
 from refold.errors import LimitExceeded, WrongVersion
@@ -82,7 +82,7 @@ make_mutation: Final[Callable[[tuple[Any, ...]], Mutation]] = partial(_new, Muta
 """Makes a mutation from its fields in half the time that a call of the class takes."""
 
 
-class Deferred(Exception):
+class GroupConflict(Exception):
     """Raised if a decision needs a state that its own group is about to change."""
 
 
@@ -177,7 +177,7 @@ class Draft(ABC):
                 check_version(key, self.version(key), expected)
             event = make if isinstance(make, Event) else self.decide(key, make)
             if event is None:
-                self._remember(request)
+                self._record_answer(request)
                 return None
             kind = type(event)
             if kind in fold.LISTING:
@@ -194,10 +194,10 @@ class Draft(ABC):
             self.is_torn = True
             raise
         if request is not None:
-            self._remember(request)
+            self._record_answer(request)
         return _recorded((event, stamp))
 
-    def _remember(self, request: Request | None) -> None:
+    def _record_answer(self, request: Request | None) -> None:
         """Record the events that answer a request, if there is one."""
         if request is not None:
             self.requests[request.id_hash] = (request, range(self.command, len(self.events)))
@@ -222,10 +222,10 @@ class Draft(ABC):
         if event.sources or type(event) is not MessageAppended:
             self.cite(place)
         if self.overlays and key in self.overlays:
-            self.overlays[key] = self.folded(self.overlays[key], place)
+            self.overlays[key] = self.fold_event(self.overlays[key], place)
         return stamp
 
-    def folded(self, state: fold.State, place: int) -> fold.State:
+    def fold_event(self, state: fold.State, place: int) -> fold.State:
         """Return a state after one more event."""
         event = self.events[place]
         if isinstance(event, (Forked, Restored)):
@@ -249,7 +249,7 @@ class Draft(ABC):
             state = fold.part_of(state, view)
         assert own is not None, "a part is of a stream with events"
         for place in own[count:]:
-            state = self.folded(state, place)
+            state = self.fold_event(state, place)
         self.parts[key, view] = (state, len(own))
         return state
 
@@ -327,16 +327,16 @@ class Transaction(Draft):
         if self._decided is not None and event is self._decided[0]:
             self.changed[self._decided[1]] = place
 
-    def answered(self, request: Request) -> range:
+    def answer_places(self, request: Request) -> range:
         """Return the places of the events of a repeated request; ``InvalidInput`` if its id belongs to another one.
 
-        ``Deferred`` if that request is a command of its own, because its answer is known only once it is written.
+        ``GroupConflict`` if that request is a command of its own, because its answer is known only once it is written.
         """
         known, places = self.requests[request.id_hash]
         if known.content_hash != request.content_hash:
-            raise of_another_request()
+            raise request_taken_error()
         if self.starts:
-            raise Deferred
+            raise GroupConflict
         return places
 
     def open(self, key: str, opening: Event, origin: Origin) -> None:
@@ -364,7 +364,7 @@ class Transaction(Draft):
         stream = self._reader.find(key)
         if key not in self.reads and self.finds_open(key):
             if stream is None:
-                raise no_longer_open(name_of(key), 0)
+                raise closed_stream_error(name_of(key), 0)
             check_open(self._reader, [stream])
         self.reads.setdefault(key, 0 if stream is None else stream.version)
         if self.erased_count is None:
@@ -428,18 +428,18 @@ class Transaction(Draft):
     def state_before(self, key: str, end: int) -> fold.State:
         """Return a stream's state with the events of this transaction before a place, and record the read."""
         stream = self._read(key)
-        state = fold.empty(kind_of(key)) if stream is None else self._copied(stream)
+        state = fold.empty(kind_of(key)) if stream is None else self._copy_state(stream)
         for place in self.places.get(key, ()):
             if place < end:
-                state = self.folded(state, place)
+                state = self.fold_event(state, place)
         return state
 
-    def _copied(self, stream: Stream) -> fold.State:
+    def _copy_state(self, stream: Stream) -> fold.State:
         # Copy if possible: building a large project from its rows takes seconds, copying it milliseconds.
         reader = self._reader
-        return fold.copied(reader.live(stream)) or reader.loader.state_at(stream, stream.seq)
+        return fold.copy_state(reader.live(stream)) or reader.loader.state_at(stream, stream.seq)
 
-    def recorded(self, place: int) -> Recorded:
+    def recorded_event(self, place: int) -> Recorded:
         """Return an event with the stamp that it has until the commit."""
         return _recorded((self.events[place], self.stamps[place]))
 
@@ -450,7 +450,7 @@ class Transaction(Draft):
         self.provisional = [place for place in self.provisional if place < length]
         self.changed = {what: place for what, place in self.changed.items() if place < length}
 
-    def resolved(self, places: Sequence[int], first_seq: int, settled: Mapping[int, Event]) -> list[Event]:
+    def resolve_events(self, places: Sequence[int], first_seq: int, settled: Mapping[int, Event]) -> list[Event]:
         """Return the events at ``places``, with provisional seqs replaced by those that they are about to get.
 
         ``settled`` has the events that point at another value by now. The transaction keeps the originals: if the log
@@ -516,7 +516,7 @@ class Group(Draft):
             stream.state = fold.empty(stream.kind)
         return stream
 
-    def _ready(self, key: str, stream: Stream) -> Stream:
+    def _prepare_stream(self, key: str, stream: Stream) -> Stream:
         """Return a stream that can take events: numbered if it is new, otherwise with its state loaded."""
         if stream.number:
             if stream.state is None:
@@ -536,7 +536,7 @@ class Group(Draft):
         return self.stream(key).version + len(self.places.get(key, ()))
 
     def decide(self, key: str, make: Decide) -> Event | None:
-        """Return the event of a decision; ``Deferred`` if it looks at a whole stream that the group changes."""
+        """Return the event of a decision; ``GroupConflict`` if it looks at a whole stream that the group changes."""
         if key in self.places and isinstance(make, KeyDecision):
             return make(self.part(key, make.keys.view))
         return make(self.state(key))
@@ -546,16 +546,16 @@ class Group(Draft):
         return replace(self.stamps[place], seq=self._reader.head + 1 + place)
 
     def state(self, key: str) -> fold.State:
-        """Return a stream's state; ``Deferred`` if the group changes it."""
+        """Return a stream's state; ``GroupConflict`` if the group changes it."""
         if key in self.places:
-            raise Deferred
+            raise GroupConflict
         return self._reader.live(self.stream(key))
 
     def open(self, key: str, opening: Event, origin: Origin) -> None:
         """Add the event that opens a stream, unless it is open; a dropped fork is opened again."""
         if key in self.places:
-            raise Deferred
-        stream = self._reader.streams.ready(key)
+            raise GroupConflict
+        stream = self._reader.streams.ready_stream(key)
         if stream is None:
             stream = self.stream(key)
         else:
@@ -567,7 +567,7 @@ class Group(Draft):
     def begin(self, key: str) -> list[int]:
         """Prepare for the first event of a stream."""
         if key not in self.streams:
-            self.streams[key] = self._reader.streams.ready(key) or self._ready(key, self.stream(key))
+            self.streams[key] = self._reader.streams.ready_stream(key) or self._prepare_stream(key, self.stream(key))
         return self.places.setdefault(key, [])
 
     def cite(self, place: int) -> None:  # noqa: ARG002 - any of them may name others
@@ -602,23 +602,23 @@ class Group(Draft):
         reader, own = self._reader, transaction.places
         if self.places:
             if any(key in self.places for key in transaction.reads):
-                raise Deferred
+                raise GroupConflict
             if any(key in self.places and key not in self.opened for key in transaction.opened):
-                raise Deferred
+                raise GroupConflict
         if self.requests.keys() & transaction.requests.keys():
-            raise Deferred
+            raise GroupConflict
         if transaction.is_current is not None and self.events:
-            raise Deferred
+            raise GroupConflict
         streams = {key: self.stream(key) for key in own}
         _check_current(reader, transaction, streams)
-        settled = self._settled(transaction)
+        settled = self._correct_events(transaction)
         places = _places(reader, transaction, streams, self.opened)
         self.command = len(self.events)
         if places:
             for actor in sorted(transaction.named):
                 self.name(actor)
         begin = self.command
-        self.events += transaction.resolved(places, reader.head + 1 + begin, settled)
+        self.events += transaction.resolve_events(places, reader.head + 1 + begin, settled)
         if len(places) == len(transaction.events):
             self.keys += transaction.keys
             self.stamps += transaction.stamps
@@ -633,7 +633,7 @@ class Group(Draft):
                 self.places.setdefault(key, []).append(index)
         for key, stream in streams.items():
             if key in self.places and key not in self.streams:
-                self.streams[key] = self._ready(key, self.new_streams.get(key) or stream)
+                self.streams[key] = self._prepare_stream(key, self.new_streams.get(key) or stream)
         self.opened -= own.keys() - transaction.opened
         self.opened |= own.keys() & transaction.opened
         self.is_dated |= transaction.is_dated
@@ -654,7 +654,7 @@ class Group(Draft):
         key, keys, name = what
         return keys(self.part(key, keys.view)).prior(name)
 
-    def _settled(self, transaction: Transaction) -> dict[int, Event]:
+    def _correct_events(self, transaction: Transaction) -> dict[int, Event]:
         """Return, by place, the corrected events of a transaction, if they replace another value than it saw.
 
         Raises ``WrongVersion`` if a key that it read has another value.
@@ -663,7 +663,7 @@ class Group(Draft):
             if (actual := self._prior(what)) != seen:
                 key, _, name = what
                 raise WrongVersion(
-                    f"key {checks.shown(name)} of {name_of(key)} was changed while a batch was open that had read it; "
+                    f"key {checks.brief(name)} of {name_of(key)} was changed while a batch was open that had read it; "
                     f"run the batch again",
                     expected=seen[0],
                     actual=actual[0],
@@ -728,7 +728,7 @@ class CommitSeed(NamedTuple):
     """The seed of the records' salts."""
 
 
-class Commit(Struct, frozen=True, eq=False):
+class GroupCommit(Struct, frozen=True, eq=False):
     """A group in the form that the log takes, with the previous head of each stream."""
 
     group: Group
@@ -762,7 +762,7 @@ class Commit(Struct, frozen=True, eq=False):
 _CAUSE, _ACTOR, _FLAGS_OF = map(attrgetter, ("cause", "actor", "flags"))
 
 
-def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: int, link: bytes) -> Commit:
+def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: int, link: bytes) -> GroupCommit:
     """Return the commit of a group's events, starting at ``first_seq`` and dated no earlier than ``after_ns``."""
     # By columns, each built in one sweep: for a batch, half the work of going event by event.
     stamps, time_ns = group.stamps, max(seed.time_ns, after_ns)
@@ -787,4 +787,4 @@ def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: in
     rows = derived_rows(group.events, first_seq) if group.is_citing else []
     if group.requests:
         rows += request_rows(group.requests.values(), first_seq)
-    return Commit(group, first_seq, time_ns, packed.records, packed.link, heads, list(map(len, arrays)), rows)
+    return GroupCommit(group, first_seq, time_ns, packed.records, packed.link, heads, list(map(len, arrays)), rows)

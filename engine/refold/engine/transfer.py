@@ -20,10 +20,10 @@ from refold.engine.engine import Engine
 from refold.engine.jsonl import (
     JSONL_FORMAT,
     ExportCheck,
+    ExportFoot,
+    ExportHead,
+    ExportLine,
     ExportState,
-    Foot,
-    Head,
-    Line,
     Numbers,
     check_foot,
     event_from_json,
@@ -32,8 +32,8 @@ from refold.engine.jsonl import (
     is_foot,
     line_of,
 )
-from refold.engine.reader import TAGS_KEY, Reader, checked_time
-from refold.engine.scan import Sought, events_with
+from refold.engine.reader import TAGS_KEY, Reader, check_time
+from refold.engine.scan import EventFilter, events_with
 from refold.engine.streams import (
     STORE_STREAM,
     Names,
@@ -47,10 +47,10 @@ from refold.engine.streams import (
 )
 from refold.engine.transaction import erased_count
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreCorrupt
-from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, SnapshotNamed, moved_actor
+from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, SnapshotNamed, move_actor
 from refold.limits import DOCUMENT_BYTES_MAX, PAGE_EVENTS, SEED_BYTES
-from refold.log.disk import building_file, disk_error
-from refold.log.protocol import Log, LogTurn, Row, until_kept, write
+from refold.log.disk import build_file, disk_error
+from refold.log.protocol import Log, LogTurn, Row, retry_turn, write
 from refold.log.record import (
     MARK_COMMAND,
     NO_LINK,
@@ -73,10 +73,10 @@ from refold.results import Loaded
 # the same way resumes after them.
 
 
-class Ready(NamedTuple):
+class JoinLine(NamedTuple):
     """A checked line, with its event and the number of its actor; seqs and names are those of the file."""
 
-    line: Line
+    line: ExportLine
     event: Event
     actor: int
 
@@ -128,7 +128,7 @@ class SeqMap(msgspec.Struct, array_like=True):
 def join(
     engine: Engine,
     digest: bytes,
-    read: Callable[[], Iterable[Ready]],
+    read: Callable[[], Iterable[JoinLine]],
     rename: Mapping[str, str],
     progress: Progress | None,
 ) -> Loaded:
@@ -136,15 +136,15 @@ def join(
 
     Raises ``InvalidInput`` if streams of the file are in the store already, and names them.
     """
-    count, streams = _counted(_without_branches(read()))
-    names = _renamed(streams, rename)
+    count, streams = _count_events(_without_branches(read()))
+    names = _map_names(streams, rename)
     key = sha256(digest + msgspec.msgpack.encode(sorted(names.items()))).digest()
-    seq_map = _joined(engine.reader.log).get(key, SeqMap())
+    seq_map = _seq_maps(engine.reader.log).get(key, SeqMap())
     known = seq_map.events
     if known and known == count:
         return Loaded(0, len(streams), repeated=True)
     if not known:
-        _refuse_taken(engine, names)
+        _check_names_free(engine, names)
     target = _Join(engine, names, seq_map, key)
     try:
         for page in _pages(ready for ready in read() if ready.line.seq > known):
@@ -158,7 +158,7 @@ def join(
     return Loaded(count - known, len(streams))
 
 
-def checked_rename(rename: object) -> dict[str, str]:
+def check_rename(rename: object) -> dict[str, str]:
     """Return the names that a caller gives to streams; each keeps the kind of its stream."""
     if rename is None:
         return {}
@@ -167,11 +167,11 @@ def checked_rename(rename: object) -> dict[str, str]:
     given = dict(cast("Mapping[object, object]", rename))
     for name, new in given.items():
         if not isinstance(name, str) or not isinstance(new, str):
-            checks.invalid(f"rename maps {checks.shown(name)} to {checks.shown(new)}; both must be names of streams")
+            checks.invalid(f"rename maps {checks.brief(name)} to {checks.brief(new)}; both must be names of streams")
         kind, _, rest = name.partition("/")
         if name == STORE_STREAM or kind not in fold.KINDS or new.partition("/")[0] != kind:
             checks.invalid(
-                f"rename maps {checks.shown(name)} to {checks.shown(new)}; give names such as 'conversation/chat-42', "
+                f"rename maps {checks.brief(name)} to {checks.brief(new)}; give names such as 'conversation/chat-42', "
                 f"both of one kind, and not {STORE_STREAM}, which every store has"
             )
         checks.name(rest, "a name in rename")
@@ -179,7 +179,7 @@ def checked_rename(rename: object) -> dict[str, str]:
     return cast("dict[str, str]", given)
 
 
-def _without_branches(ready: Iterable[Ready]) -> Iterator[Ready]:
+def _without_branches(ready: Iterable[JoinLine]) -> Iterator[JoinLine]:
     """Yield the events; ``InvalidInput`` if one is about a whole memory, because this memory is a different one."""
     for each in ready:
         line, event, _ = each
@@ -192,7 +192,7 @@ def _without_branches(ready: Iterable[Ready]) -> Iterator[Ready]:
         yield each
 
 
-def _counted(ready: Iterable[Ready]) -> tuple[int, list[str]]:
+def _count_events(ready: Iterable[JoinLine]) -> tuple[int, list[str]]:
     count, streams = 0, dict[str, None]()
     for line, _, _ in ready:
         count += 1
@@ -200,7 +200,7 @@ def _counted(ready: Iterable[Ready]) -> tuple[int, list[str]]:
     return count, list(streams)
 
 
-def _renamed(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
+def _map_names(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
     """Return the name here of each stream in the file; ``InvalidInput`` if two would get the same one."""
     names: dict[str, str] = {}
     owners: dict[str, str] = {}
@@ -211,20 +211,20 @@ def _renamed(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, str
     return names
 
 
-def _joined(log: Log) -> dict[bytes, SeqMap]:
+def _seq_maps(log: Log) -> dict[bytes, SeqMap]:
     """Return where the events of each file went that was loaded beside others, by a hash of the file and the names."""
     row = log.row("meta", _JOINED_KEY)
     return {} if row is None else msgspec.msgpack.decode(row, type=dict[bytes, SeqMap])
 
 
-def joined_until(log: Log, seq: int) -> Row:
+def seq_maps_row(log: Log, seq: int) -> Row:
     """Return the row that says where the events of loaded files went, for a log that ends at a seq."""
-    kept = {key: seq_map.until(seq) for key, seq_map in _joined(log).items()}
+    kept = {key: seq_map.until(seq) for key, seq_map in _seq_maps(log).items()}
     kept = {key: seq_map for key, seq_map in kept.items() if seq_map.events}
     return "meta", _JOINED_KEY, msgspec.msgpack.encode(kept) if kept else None
 
 
-def _refuse_taken(engine: Engine, names: Mapping[str, str]) -> None:
+def _check_names_free(engine: Engine, names: Mapping[str, str]) -> None:
     with engine.reader.state_lock:
         taken = [new for new in names.values() if new != STORE_STREAM and engine.reader.streams.find(new) is not None]
     if taken:
@@ -237,9 +237,9 @@ def _refuse_taken(engine: Engine, names: Mapping[str, str]) -> None:
         )
 
 
-def _pages(ready: Iterable[Ready]) -> Iterator[list[Ready]]:
+def _pages(ready: Iterable[JoinLine]) -> Iterator[list[JoinLine]]:
     """Yield the events in pages of whole commands, so that each command is written in one transaction."""
-    page: list[Ready] = []
+    page: list[JoinLine] = []
     for _, command in groupby(ready, key=lambda each: each.line.command):
         page.extend(command)
         if len(page) >= _PAGE_EVENTS:
@@ -258,20 +258,20 @@ class _Join:
         self._seqs = seq_map
         self._key = key
 
-    def write(self, page: Sequence[Ready]) -> None:
+    def write(self, page: Sequence[JoinLine]) -> None:
         """Write a page of events in one transaction, and fold it."""
         engine = self._engine
-        now_ns = checked_time(engine.reader.clock_ns())
+        now_ns = check_time(engine.reader.clock_ns())
 
         def take() -> None:
             engine.reader.notice()
             engine.reader.log.in_turn(partial(self._take_turn, page, now_ns))
 
-        until_kept(take)
+        retry_turn(take)
         with engine.reader.state_lock:
             engine.reader.catch_up()
 
-    def _take_turn(self, page: Sequence[Ready], now_ns: int, turn: LogTurn) -> None:
+    def _take_turn(self, page: Sequence[JoinLine], now_ns: int, turn: LogTurn) -> None:
         engine = self._engine
         seed = engine.reader.random_bytes(SEED_BYTES)
         seq_map = SeqMap(self._seqs.events, list(self._seqs.runs))
@@ -279,25 +279,25 @@ class _Join:
             if turn.last_commit != engine.reader.last_commit:
                 engine.reader.catch_up()
             engine.reader.check_writable()
-            known = _joined(engine.reader.log).get(self._key, SeqMap())
+            known = _seq_maps(engine.reader.log).get(self._key, SeqMap())
             if known.events != self._seqs.events:
                 raise StoreBusy(
                     f"another process loads the same file, {known.events:,} events of it so far; wait for that, and "
                     f"load it again, which finds what is left"
                 )
             if not known.events:
-                _refuse_taken(engine, self._names)
+                _check_names_free(engine, self._names)
             seq_map.note(engine.reader.head + 1, len(page))
-            built = _Page(engine, self._names, seq_map, max(now_ns, engine.reader.time_ns), seed)
+            built = _JoinPage(engine, self._names, seq_map, max(now_ns, engine.reader.time_ns), seed)
             for ready in page:
                 built.add(ready)
-        joined = msgspec.msgpack.encode(_joined(engine.reader.log) | {self._key: seq_map})
+        joined = msgspec.msgpack.encode(_seq_maps(engine.reader.log) | {self._key: seq_map})
         rows: list[Row] = [*built.all_rows(), ("meta", _JOINED_KEY, joined)]
         turn.write(built.pending.finish(), rows)
         self._seqs.events, self._seqs.runs = seq_map.events, seq_map.runs
 
 
-class _Page:
+class _JoinPage:
     """The records of one transaction, and the rows beside them."""
 
     def __init__(self, engine: Engine, names: Mapping[str, str], seq_map: SeqMap, time_ns: int, seed: bytes) -> None:
@@ -311,7 +311,7 @@ class _Page:
         """Number of a stream -> version and seq of its last event, including those of this page."""
         self._tags = set(engine.reader.tags)
         self._rows: list[Row] = []
-        self.pending = Pending(engine.reader.head + 1, engine.reader.link, seed)
+        self.pending = RecordPacker(engine.reader.head + 1, engine.reader.link, seed)
 
     def _slot(self, stream: str) -> Stream:
         """Return the slot here of a stream in the file; a new stream gets the next number."""
@@ -326,13 +326,13 @@ class _Page:
             self._heads[slot.number] = (slot.version, slot.seq)
         return slot
 
-    def add(self, ready: Ready) -> None:
+    def add(self, ready: JoinLine) -> None:
         """Add an event under its new stamp."""
         line, event, actor = ready
         number, seq = self._slot(line.stream).number, self._seqs.seq(line.seq)
         version, prev_seq = self._heads[number]
         self._heads[number] = (version + 1, seq)
-        event = self._moved(line, event)
+        event = self._translate_event(line, event)
         self._tags.add(fold.TAGS[type(event)])
         self._rows.extend(("derived", SEQ.pack(source) + SEQ.pack(seq), b"") for source in event.sources)
         self.pending.add(
@@ -343,11 +343,11 @@ class _Page:
             occurred_ns=line.time_ns if line.occurred_ns is None else line.occurred_ns,
             command=self._seqs.seq(line.command),
             cause=self._seqs.seq(line.cause),
-            actor=moved_actor(actor, self._seqs.seq),
+            actor=move_actor(actor, self._seqs.seq),
             erased=line.erased,
         )
 
-    def _moved(self, line: Line, event: Event) -> Event:
+    def _translate_event(self, line: ExportLine, event: Event) -> Event:
         """Return the event with the seqs, the stream and the project that it names translated to those here."""
         changed: dict[str, Any] = {}
         for field in event.__struct_fields__:
@@ -369,7 +369,7 @@ class _Page:
         return [*self._rows, *rows_of(self._born), ("meta", TAGS_KEY, tags)]
 
 
-class Pending:
+class RecordPacker:
     """Events of an export that wait to be packed into records; those of the same time go together."""
 
     def __init__(self, first_seq: int, link: bytes, seed: bytes) -> None:
@@ -410,7 +410,7 @@ class Pending:
             mark |= MARK_COMMAND
         array = fold.encode(event)
         if erased:
-            mark, array = mark | FLAG_ERASED, fold.blanked(array)
+            mark, array = mark | FLAG_ERASED, fold.strip_body(array)
         happened_ns = time_ns if occurred_ns is None else occurred_ns
         self._waiting.append((head.number, mark, actor, cause, happened_ns, array))
 
@@ -448,7 +448,7 @@ def export(engine: Engine, path: str, at: int | None, *, store_path: str | None,
     """
     until = engine.reader.current_head() if at is None else at
     try:
-        with building_file(path, "an export", outside=store_path, overwrite=overwrite) as file:
+        with build_file(path, "an export", outside=store_path, overwrite=overwrite) as file:
             file.writelines(lines(engine, until))
     except OSError as error:
         raise disk_error(error, f"exporting to {path}", "give a path in a directory that is writable") from error
@@ -461,11 +461,11 @@ def lines(engine: Engine, until: int) -> Iterator[bytes]:
     for line in _head_and_events(engine, until):
         digest.update(line)
         yield line
-    yield msgspec.json.encode(Foot(digest.hexdigest())) + b"\n"
+    yield msgspec.json.encode(ExportFoot(digest.hexdigest())) + b"\n"
 
 
 def _head_and_events(engine: Engine, until: int) -> Iterator[bytes]:
-    yield msgspec.json.encode(Head(JSONL_FORMAT, engine.reader.store_id.hex(), until)) + b"\n"
+    yield msgspec.json.encode(ExportHead(JSONL_FORMAT, engine.reader.store_id.hex(), until)) + b"\n"
     names, proofs = engine.reader.names(), _Proofs(engine.reader)
     link, after = NO_LINK, 0
     while after < until:
@@ -490,7 +490,7 @@ class _Proofs:
         """Return the digest of the record that ends at a seq."""
         count = erased_count(self._reader)
         if count != self._erased_count:
-            found = events_with(self._reader, Sought((), (Erased,)), stream=STORE_STREAM)
+            found = events_with(self._reader, EventFilter((), (Erased,)), stream=STORE_STREAM)
             self._digests = dict(proof for event, _ in found for proof in cast("Erased", event).digests)
             self._erased_count = count
         return self._digests.get(seq)
@@ -503,20 +503,20 @@ def _page_of_lines(
     """Return the lines of some records, the link after them, and the seq that they reach."""
     page: list[bytes] = []
     for record in records_of(engine.reader.log, after, min(after + PAGE_EVENTS, until)):
-        is_intact = link_after(link, record.covered()) == record.link
-        if record.was_erased_from:
+        is_intact = link_after(link, record.covered_digest()) == record.link
+        if record.has_origin:
             is_intact &= proofs.of(record.last_seq) == record.digest()
         if not is_intact:
             raise StoreCorrupt(
                 f"the record that ends at seq {record.last_seq} is not what was written; run `refold verify`, and "
                 f"restore a backup"
             )
-        page += _lines_in(names, record, until)
+        page += _record_lines(names, record, until)
         link, after = record.link, min(record.last_seq, until)
     return page, link, after
 
 
-def _lines_in(names: Names, record: Record, until: int) -> Iterator[bytes]:
+def _record_lines(names: Names, record: Record, until: int) -> Iterator[bytes]:
     branches = {head.number: head.branch for head in record.heads}
     for row, command, array in zip(record.rows(), record.commands, record.arrays, strict=True):
         seq, number, version, time_ns, occurred_ns, cause, actor, flags = row
@@ -527,7 +527,7 @@ def _lines_in(names: Names, record: Record, until: int) -> Iterator[bytes]:
             raise StoreCorrupt(
                 f"seq {seq} is of tag {event.tag}, which this refold does not know; upgrade it before exporting"
             )
-        line = Line(
+        line = ExportLine(
             seq,
             names.stream(number),
             version,
@@ -547,7 +547,7 @@ def _lines_in(names: Names, record: Record, until: int) -> Iterator[bytes]:
 class _CheckedLine(NamedTuple):
     """A checked line, with its event."""
 
-    line: Line
+    line: ExportLine
     event: Event
     actor: int
     branch: int
@@ -563,17 +563,17 @@ def load(
     """
     with engine.exclusive():
         engine.reader.check_writable()
-        digest, count, streams = _checked(path)
+        digest, count, streams = _check_file(path)
         head = engine.reader.current_head()
         marker = engine.reader.log.row("meta", _LOAD_KEY)
         if marker == b"done" + digest and not rename:
             return Loaded(0, streams, repeated=True)
-        if rename or (head and marker != _part(digest, head)):
+        if rename or (head and marker != _part_marker(digest, head)):
             return join(engine, digest, lambda: _read(path), rename or {}, progress)
         try:
             with Path(path).open("rb") as file:
                 state = ExportState()
-                ready = islice(_lines_of(file, state), engine.reader.head, None)
+                ready = islice(_parse_lines(file, state), engine.reader.head, None)
                 _load_lines(_FullLoad(engine, digest, state.branches), ready, count, progress)
             write(engine.reader.log, (), [("meta", _LOAD_KEY, b"done" + digest)])
             engine.reader.log.durability.flush()
@@ -582,12 +582,12 @@ def load(
     return Loaded(count, streams)
 
 
-def _part(digest: bytes, head: int) -> bytes:
+def _part_marker(digest: bytes, head: int) -> bytes:
     """Return the marker of an interrupted load, which can resume only if nothing was appended since."""
     return b"part" + digest + SEQ.pack(head)
 
 
-def loaded_until(log: Log, seq: int) -> Row:
+def load_marker_row(log: Log, seq: int) -> Row:
     """Return the marker of a load into an empty store for a log that ends at a seq, so that it can resume there.
 
     If the file had fewer events, resuming finds nothing left of it.
@@ -595,15 +595,15 @@ def loaded_until(log: Log, seq: int) -> Row:
     marker = log.row("meta", _LOAD_KEY)
     if seq >= log.head():
         return "meta", _LOAD_KEY, marker
-    return "meta", _LOAD_KEY, _part(marker[len(b"done") :][:_DIGEST_BYTES], seq) if marker and seq else None
+    return "meta", _LOAD_KEY, _part_marker(marker[len(b"done") :][:_DIGEST_BYTES], seq) if marker and seq else None
 
 
-def _read(path: str) -> Iterator[Ready]:
+def _read(path: str) -> Iterator[JoinLine]:
     with Path(path).open("rb") as file:
-        yield from (Ready(*ready[:3]) for ready in _lines_of(file, ExportState()))
+        yield from (JoinLine(*ready[:3]) for ready in _parse_lines(file, ExportState()))
 
 
-def _lines_of(file: BinaryIO, state: ExportState, check: ExportCheck | None = None) -> Iterator[_CheckedLine]:
+def _parse_lines(file: BinaryIO, state: ExportState, check: ExportCheck | None = None) -> Iterator[_CheckedLine]:
     """Yield the lines of an export after its head; each is recorded in ``state`` before the next one.
 
     If the export has erased events but ends before the event of their erasure, the last line is such an event. Raises
@@ -613,14 +613,14 @@ def _lines_of(file: BinaryIO, state: ExportState, check: ExportCheck | None = No
     head_of(raw)
     digest = sha256(raw)
     numbers = Numbers(state.number, state.branches)
-    last: Line | None = None
+    last: ExportLine | None = None
     for number in count(2):
         raw = file.readline(DOCUMENT_BYTES_MAX + 1)
         if not raw or is_foot(raw):
             if raw:
                 _check_end(file, raw, digest.hexdigest(), number)
-            if last is not None and state.unexplained:
-                yield _erasure_behind(last, state)
+            if last is not None and state.unexplained_seqs:
+                yield _erasure_line(last, state)
             return
         digest.update(raw)
         if len(raw) > DOCUMENT_BYTES_MAX:
@@ -631,7 +631,7 @@ def _lines_of(file: BinaryIO, state: ExportState, check: ExportCheck | None = No
         if raw.strip():
             line = line_of(raw, number)
             try:
-                ready = _checked_line(line, state, numbers, check)
+                ready = _check_line(line, state, numbers, check)
             except (InvalidInput, LimitExceeded) as error:
                 raise InvalidInput(f"line {number}, {error}") from error
             yield ready
@@ -647,13 +647,13 @@ def _check_end(file: BinaryIO, foot: bytes, digest: str, number: int) -> None:
         )
 
 
-def _erasure_behind(last: Line, state: ExportState) -> _CheckedLine:
+def _erasure_line(last: ExportLine, state: ExportState) -> _CheckedLine:
     seq, (version, prev_seq) = last.seq + 1, state.position("", STORE_STREAM)
-    line = Line(seq, STORE_STREAM, version + 1, last.time_ns, seq, fold.NAMES[Erased], {})
-    return _CheckedLine(line, Erased((), state.unexplained), state.actor(line), 0, prev_seq)
+    line = ExportLine(seq, STORE_STREAM, version + 1, last.time_ns, seq, fold.NAMES[Erased], {})
+    return _CheckedLine(line, Erased((), state.unexplained_seqs), state.actor(line), 0, prev_seq)
 
 
-def _checked_line(line: Line, state: ExportState, numbers: Numbers, check: ExportCheck | None) -> _CheckedLine:
+def _check_line(line: ExportLine, state: ExportState, numbers: Numbers, check: ExportCheck | None) -> _CheckedLine:
     if line.branch not in state.branches:
         raise InvalidInput(
             f"seq {line.seq}: {line.branch!r} was not forked before it; export again, the file was changed"
@@ -666,7 +666,7 @@ def _checked_line(line: Line, state: ExportState, numbers: Numbers, check: Expor
     return _CheckedLine(line, event, actor, state.branches[line.branch], prev_seq)
 
 
-def _checked(path: str) -> tuple[bytes, int, int]:
+def _check_file(path: str) -> tuple[bytes, int, int]:
     """Check a whole file; return its digest and its numbers of events and streams; ``InvalidInput`` for a bad line."""
     try:
         with Path(path).open("rb") as file:
@@ -674,7 +674,7 @@ def _checked(path: str) -> tuple[bytes, int, int]:
             state = ExportState()
             check = ExportCheck(state)
             file.seek(0)
-            for _ in _lines_of(file, state, check):
+            for _ in _parse_lines(file, state, check):
                 pass
             file.seek(0)
             digest = sha256()
@@ -686,7 +686,7 @@ def _checked(path: str) -> tuple[bytes, int, int]:
         raise InvalidInput(f"reading {path}: {error}; give the path of an export") from error
     if check.events != head.head:
         raise InvalidInput(f"{path} says {head.head} events and has {check.events}; export again, the file was cut off")
-    return digest.digest(), check.events + bool(state.unexplained), state.streams
+    return digest.digest(), check.events + bool(state.unexplained_seqs), state.streams
 
 
 def _load_lines(
@@ -717,13 +717,13 @@ class _FullLoad:
         reader = self._engine.reader
         rows: list[Row] = []
         head = self.seq
-        pending = Pending(head + 1, self._link, reader.random_bytes(SEED_BYTES))
+        pending = RecordPacker(head + 1, self._link, reader.random_bytes(SEED_BYTES))
         for ready in page:
             self._add(pending, ready, rows)
         records = pending.finish()
         self._link = pending.link
         rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags))))
-        rows.append(("meta", _LOAD_KEY, _part(self._digest, self.seq)))
+        rows.append(("meta", _LOAD_KEY, _part_marker(self._digest, self.seq)))
 
         def use(turn: LogTurn) -> None:
             if turn.last_commit != reader.last_commit or reader.log.head() != head:
@@ -745,7 +745,7 @@ class _FullLoad:
             number = self._numbers[key] = int.from_bytes(packed, "big")
         return number
 
-    def _add(self, pending: Pending, ready: _CheckedLine, rows: list[Row]) -> None:
+    def _add(self, pending: RecordPacker, ready: _CheckedLine, rows: list[Row]) -> None:
         line, event, actor, branch, prev_seq = ready
         number = self._number(branch, line.stream, rows)
         if type(event) in fold.REFERRING and line.event.get("base_stream"):

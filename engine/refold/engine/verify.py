@@ -15,19 +15,19 @@ from refold.engine import history, vectors
 from refold.engine.engine import Engine
 from refold.engine.fold_check import UNREADABLE, FoldCheck
 from refold.engine.loader import Loader
-from refold.engine.packed import KNOWN_PREFIX, packed_key
+from refold.engine.packed import KNOWN_PREFIX, packed_rows_key
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY, answer_of
 from refold.engine.streams import (
     NEXT_NUMBER_KEY,
     Streams,
     covered_seq,
-    key_named,
     key_of,
     number_key,
     number_of,
-    place_in,
+    parse_name_key,
+    parse_stream_row,
 )
-from refold.engine.walk import Page, Seen, Walk
+from refold.engine.walk import Page, Walk, WalkState
 from refold.errors import StoreCorrupt, StoreError
 from refold.limits import (
     GRAPHS_READ_COUNT,
@@ -51,15 +51,17 @@ _SIZES: Final = ((STORE_ID_KEY, STORE_ID_BYTES), (HASH_KEY, HASH_KEY_BYTES))
 _TAGS: Final = msgspec.msgpack.Decoder(list[int])
 
 
-def check_names(log: Log, seen: Seen) -> Iterator[Finding]:
+def check_names(log: Log, seen: WalkState) -> Iterator[Finding]:
     """Check that every stream has one number and every number one name."""
-    numbers = {key_named(key): int.from_bytes(number, "big") for key, number in scan(log, "names", b"", PAGE_EVENTS)}
+    numbers = {
+        parse_name_key(key): int.from_bytes(number, "big") for key, number in scan(log, "names", b"", PAGE_EVENTS)
+    }
     given = Counter(numbers.values())
     named: dict[int, str] = {}
     for key, packed in scan(log, "streams", b"", PAGE_EVENTS):
         number = int.from_bytes(key, "big")
         try:
-            name, branch = place_in(packed)
+            name, branch = parse_stream_row(packed)
         except StoreCorrupt as error:
             yield Finding("names", 0, str(error), CACHE if number in given else DAMAGE)
             continue
@@ -83,7 +85,7 @@ def check_names(log: Log, seen: Seen) -> Iterator[Finding]:
         yield Finding("names", 0, f"the next stream would get the number {following} again", CACHE)
 
 
-def check_erasures(_: Log, seen: Seen) -> Iterator[Finding]:
+def check_erasures(_: Log, seen: WalkState) -> Iterator[Finding]:
     """Check that the missing bodies are exactly those that events name as erased."""
     for seq in sorted(seen.marked - seen.erased):
         yield Finding("erasure", seq, "the body is gone, and no event says that it was erased")
@@ -91,7 +93,7 @@ def check_erasures(_: Log, seen: Seen) -> Iterator[Finding]:
         yield Finding("erasure", seq, "an event says that the body was erased, and it is still there")
 
 
-def check_derived(log: Log, seen: Seen) -> Iterator[Finding]:
+def check_derived(log: Log, seen: WalkState) -> Iterator[Finding]:
     """Check that the index of sources matches the events."""
     stored = {key for key, _ in scan(log, "derived", b"", PAGE_EVENTS)}
     for key in sorted(stored ^ seen.derived):
@@ -100,7 +102,7 @@ def check_derived(log: Log, seen: Seen) -> Iterator[Finding]:
         yield Finding("derived", seq, problem, CACHE)
 
 
-def check_requests(log: Log, seen: Seen) -> Iterator[Finding]:
+def check_requests(log: Log, seen: WalkState) -> Iterator[Finding]:
     """Check that each answered request names events of one command, or none."""
     head = len(seen.commands)
     for key, row in scan(log, "requests", b"", PAGE_EVENTS):
@@ -119,7 +121,7 @@ def check_requests(log: Log, seen: Seen) -> Iterator[Finding]:
             yield Finding("requests", first, f"{problem}, which are of several commands")
 
 
-def check_meta(log: Log, seen: Seen) -> Iterator[Finding]:
+def check_meta(log: Log, seen: WalkState) -> Iterator[Finding]:
     """Check the store's own data: its id, the key of its hashes, and the tags that an older program must know."""
     for key, size in _SIZES:
         found = log.row("meta", key)
@@ -132,18 +134,18 @@ def check_meta(log: Log, seen: Seen) -> Iterator[Finding]:
         yield Finding("meta", 0, f"tag {tag} is in the {here}, and not in the {there}", CACHE)
 
 
-def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
+def check_graphs(log: Log, seen: WalkState) -> Iterator[Finding]:
     """Check that each stored graph or block of packed rows is intact and belongs to a stream that has events."""
     for key, blob in scan(log, "graphs", b"", GRAPHS_READ_COUNT):
         from refold.index import hnsw, packed  # noqa: PLC0415 - they load numpy, needed only with a graph
 
         if key.startswith(KNOWN_PREFIX):
-            yield from _check_known(key, blob, seen)
+            yield from _check_terms(key, blob, seen)
             continue
         number = number_of(key)
         is_graph = key == number_key(number)
         what, is_intact = ("graph", hnsw.is_intact) if is_graph else ("block of packed rows", packed.is_intact)
-        if number not in seen.heads or (not is_graph and key != packed_key(number)):
+        if number not in seen.heads or (not is_graph and key != packed_rows_key(number)):
             yield Finding("graphs", 0, f"a {what} is stored for stream number {number}, which has no event", CACHE)
         elif not is_intact(blob):
             yield Finding("graphs", seen.heads[number].seq, f"the {what} of stream number {number} is damaged", CACHE)
@@ -151,7 +153,7 @@ def check_graphs(log: Log, seen: Seen) -> Iterator[Finding]:
             yield Finding("graphs", seen.heads[number].seq, f"the {what} of stream number {number} is beyond it", CACHE)
 
 
-def _check_known(key: bytes, blob: bytes, seen: Seen) -> Iterator[Finding]:
+def _check_terms(key: bytes, blob: bytes, seen: WalkState) -> Iterator[Finding]:
     """Check that a row with the terms of messages is intact, and covers only events that exist and are not erased."""
     from refold.index import packed  # noqa: PLC0415 - as above
 
@@ -169,7 +171,7 @@ def _check_known(key: bytes, blob: bytes, seen: Seen) -> Iterator[Finding]:
         yield Finding("graphs", min(first, head), f"the terms of messages of seqs {first} to {last} {problem}", CACHE)
 
 
-def check_vectors(log: Log, seen: Seen) -> Iterator[Finding]:
+def check_vectors(log: Log, seen: WalkState) -> Iterator[Finding]:
     """Check that each stored vector is intact and belongs to an event that has a body."""
     head = len(seen.commands)
     for key, value in scan(log, "vectors", b"", PAGE_EVENTS):
@@ -177,7 +179,7 @@ def check_vectors(log: Log, seen: Seen) -> Iterator[Finding]:
         if not 0 < seq <= head or seq in seen.marked:
             problem = "erased" if seq in seen.marked else f"not there: the log goes from 1 to {head}"
             yield Finding("vectors", min(seq, head), f"a vector is stored for seq {seq}, which is {problem}", CACHE)
-        elif vectors.opened(key, value) is None:
+        elif vectors.unpack_row(key, value) is None:
             yield Finding("vectors", seq, "the vector of the message is damaged", CACHE)
 
 
@@ -206,7 +208,7 @@ class Inspection:
         self._fold_check: FoldCheck | None = None
         self._failure: Finding | None = None
         """The error that kept the log from being folded anew."""
-        self._seen = Seen()
+        self._seen = WalkState()
         self.digests: dict[int, list[tuple[str, bytes]]] = {}
         """Number of a stream -> the digests of its views at its last event, as folded anew."""
 
@@ -229,7 +231,7 @@ class Inspection:
             broken = True
             yield finding
         if not broken:
-            yield from readable("replay", self._states())
+            yield from guard_findings("replay", self._states())
 
     def _is_sound_in_parts(self, progress: Callable[[int, int], None], jobs: int) -> bool:
         reader = self._engine.reader
@@ -237,7 +239,7 @@ class Inspection:
             return False  # No other process can open it, or should.
         from refold.engine import workers  # noqa: PLC0415 - loaded only for several jobs
 
-        found = workers.answers(self._engine, reader.log.files.path, jobs, progress)
+        found = workers.run_workers(self._engine, reader.log.files.path, jobs, progress)
         if found is None:
             return False
         self._seen = found.seen
@@ -248,7 +250,7 @@ class Inspection:
                 return False
             if live.state is not None and fold.digests(live.state) != folded.digests:
                 return False
-        return not any(self._rows()) and not any(self._between())
+        return not any(self._check_rows()) and not any(self._cross_checks())
 
     def _file_and_log(self, progress: Callable[[int, int], None]) -> Iterator[Finding]:
         log, head = self._engine.reader.log, self._engine.reader.head
@@ -261,15 +263,15 @@ class Inspection:
             self._fold_check = FoldCheck(self._engine, lambda: self._zero)
             self.digests = self._fold_check.hashed
         except UNREADABLE as error:
-            self._failure = unreadable("checkpoint", error, CACHE)
+            self._failure = unreadable_finding("checkpoint", error, CACHE)
         walk = Walk(log, head, self._take)
         self._seen = walk.seen
-        yield from readable("chain", walk.findings(progress))
-        yield from self._rows()
+        yield from guard_findings("chain", walk.findings(progress))
+        yield from self._check_rows()
 
-    def _rows(self) -> Iterator[Finding]:
+    def _check_rows(self) -> Iterator[Finding]:
         for check, findings, fault in ROW_CHECKS:
-            yield from readable(check, findings(self._engine.reader.log, self._seen), fault)
+            yield from guard_findings(check, findings(self._engine.reader.log, self._seen), fault)
 
     def _take(self, page: Page) -> None:
         if self._failure is not None or self._fold_check is None:
@@ -277,7 +279,7 @@ class Inspection:
         try:
             self._fold_check.take(page)
         except UNREADABLE as error:
-            self._failure = unreadable("replay", error)
+            self._failure = unreadable_finding("replay", error)
 
     def _states(self) -> Iterator[Finding]:
         """Yield the flaws of the caches; the log itself is sound."""
@@ -285,26 +287,26 @@ class Inspection:
             yield self._failure
             return
         assert self._fold_check is not None, "nothing was folded, and nothing says why"
-        yield from self._between()
+        yield from self._cross_checks()
         yield from self._fold_check.finish({number: head[1:3] for number, head in self._seen.heads.items()})
 
-    def _between(self) -> Iterator[Finding]:
+    def _cross_checks(self) -> Iterator[Finding]:
         """Yield the flaws in the links between a sound log and its rows, and between its streams."""
-        yield from readable("requests", check_requests(self._engine.reader.log, self._seen))
-        yield from readable("order", self._inherited())
-        yield from readable("checkpoint", self._applied(), CACHE)
+        yield from guard_findings("requests", check_requests(self._engine.reader.log, self._seen))
+        yield from guard_findings("order", self._check_inheritance())
+        yield from guard_findings("checkpoint", self._check_reach(), CACHE)
 
-    def _inherited(self) -> Iterator[Finding]:
+    def _check_inheritance(self) -> Iterator[Finding]:
         """Check that each stream of a branch continues from the last event that it inherited."""
         for number, (seq, version, last) in self._seen.begins.items():
             streams, loader = self._zero
             base = streams.at_number(number).base
-            inherited = (loader.recorded([base[1]])[0].stamp.version, base[1]) if base else (0, 0)
+            inherited = (loader.recorded_events([base[1]])[0].stamp.version, base[1]) if base else (0, 0)
             if (version, last) != inherited:
                 found = f"goes on from version {version} at seq {last}, and inherited version {inherited[0]}"
                 yield Finding("order", seq, f"stream {number} {found} at seq {inherited[1]}", WRITER)
 
-    def _applied(self) -> Iterator[Finding]:
+    def _check_reach(self) -> Iterator[Finding]:
         """Check that the recorded reach of the checkpoint rows does not exceed the head."""
         applied = covered_seq(self._engine.reader.log)
         if applied > self._engine.reader.head:
@@ -314,15 +316,15 @@ class Inspection:
             yield Finding("checkpoint", self._engine.reader.head, problem, CACHE)
 
 
-def readable(check: str, findings: Iterator[Finding], fault: str = DAMAGE) -> Iterator[Finding]:
+def guard_findings(check: str, findings: Iterator[Finding], fault: str = DAMAGE) -> Iterator[Finding]:
     """Yield the findings, and turn any error of reading damaged bytes into a finding too."""
     try:
         yield from findings
     except UNREADABLE as error:
-        yield unreadable(check, error, fault)
+        yield unreadable_finding(check, error, fault)
 
 
-def unreadable(check: str, error: Exception, fault: str = DAMAGE) -> Finding:
+def unreadable_finding(check: str, error: Exception, fault: str = DAMAGE) -> Finding:
     """Return a finding for an error that reading damaged bytes has raised."""
     return Finding(check, 0, f"what is stored cannot be read: {type(error).__name__}: {error}", fault)
 
@@ -341,15 +343,17 @@ def verify(
     """
     with engine.exclusive(), engine.reader.state_lock:
         engine.reader.check_open()
-        return engine.reader.log.in_snapshot(partial(_verified, engine, branch, progress or _silent, witness, jobs))
+        return engine.reader.log.in_snapshot(
+            partial(_verify_snapshot, engine, branch, progress or _ignore_progress, witness, jobs)
+        )
 
 
-def _verified(
+def _verify_snapshot(
     engine: Engine, branch: int, progress: Callable[[int, int], None], witness: str | None, jobs: int
 ) -> Report:
     engine.reader.notice()
     inspection = Inspection(engine)
-    findings = (*_witnessed(engine, witness), *inspection.findings(_forward(progress), jobs))
+    findings = (*_compare_witness(engine, witness), *inspection.findings(_monotonic_progress(progress), jobs))
     hashed = "" if findings else _state_hash(engine, branch, inspection.digests)
     return Report.of(findings, events=engine.reader.head, streams=inspection.streams, state_hash=hashed)
 
@@ -364,7 +368,7 @@ def _state_hash(engine: Engine, branch: int, digests: Mapping[int, list[tuple[st
     )
 
 
-def _witnessed(engine: Engine, path: str | None) -> Sequence[Finding]:
+def _compare_witness(engine: Engine, path: str | None) -> Sequence[Finding]:
     """Compare the log with a witness, the given one or the engine's own, and return the findings."""
     if path is None and engine.witness is not None:
         path = engine.witness.path
@@ -382,7 +386,7 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
     never was a store, it has a newer format, or its file is not readable.
     """
     is_forbidden = holds_store(path) and not os.access(Path(path, DATA_FILE), os.R_OK)
-    if is_forbidden or not (isinstance(reason, StoreCorrupt) or was_store(path)):
+    if is_forbidden or not (isinstance(reason, StoreCorrupt) or has_store_traces(path)):
         raise reason
     found: list[Finding] = []
     events = streams = 0
@@ -390,13 +394,15 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
         log = LmdbLog(directory_at(path, readonly=True, seed={}))
     except StoreError:
         # The file itself is damaged, and LMDB must not open it.
-        found += readable("file", _file_findings(path))
+        found += guard_findings("file", _file_findings(path))
         if not found and not isinstance(reason, StoreCorrupt):
             raise reason from None
     else:
         try:
             walk = Walk(log, 0, None)
-            found += log.in_snapshot(lambda: list(readable("chain", _log_findings(log, walk, progress or _silent))))
+            found += log.in_snapshot(
+                lambda: list(guard_findings("chain", _log_findings(log, walk, progress or _ignore_progress)))
+            )
             events, streams = walk.head, len(walk.seen.heads)
         finally:
             log.close()
@@ -410,7 +416,7 @@ MANIFEST_FILE: Final = "backup.json"
 """The file of a backup that describes it."""
 
 
-def was_store(path: str) -> bool:
+def has_store_traces(path: str) -> bool:
     """Return whether there was a store at a path, whatever its file holds now: it was written to, or is a backup."""
     with suppress(PermissionError):
         return any(Path(path, name).exists() for name in (WRITER_LOCK, MANIFEST_FILE))
@@ -433,10 +439,10 @@ def _log_findings(log: LmdbLog, walk: Walk, progress: Callable[[int, int], None]
     walk.head = log.head()
     yield from walk.findings(progress)
     for check, findings, fault in ROW_CHECKS:
-        yield from readable(check, findings(log, walk.seen), fault)
+        yield from guard_findings(check, findings(log, walk.seen), fault)
 
 
-def _forward(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+def _monotonic_progress(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
     """Return a progress callback that stays silent while a second pass repeats what the first has covered."""
     furthest = 0
 
@@ -449,5 +455,5 @@ def _forward(progress: Callable[[int, int], None]) -> Callable[[int, int], None]
     return forward
 
 
-def _silent(_done: int, _whole: int) -> None:
+def _ignore_progress(_done: int, _whole: int) -> None:
     """Report no progress."""

@@ -30,7 +30,7 @@ else:
     Seqs = array
 
 
-class Seen(msgspec.Struct):
+class WalkState(msgspec.Struct):
     """The heads of streams, the missing bodies, and the rows that must exist; all from records alone."""
 
     heads: dict[int, StreamHead] = {}
@@ -64,7 +64,7 @@ class Seen(msgspec.Struct):
         if any(mark & FLAG_ERASED for mark in set(marks)):
             seqs = range(first, first + record.count)
             self.marked.update(compress(seqs, [mark & FLAG_ERASED for mark in marks]))
-        if record.was_erased_from:
+        if record.has_origin:
             self.left[record.last_seq] = record.digest()
         for seq, event in enumerate(events, first) if any(map(_SOURCES, events)) else ():
             if event.sources:
@@ -82,11 +82,11 @@ class Seen(msgspec.Struct):
                     self.tags.add(event.tag)
         self.commands.extend(record.commands)
 
-    def unproved(self) -> Iterator[int]:
+    def unproved_seqs(self) -> Iterator[int]:
         """Yield the last seqs of records with erased bodies that are not as the erasure left them."""
         return (last for last, digest in self.left.items() if self.proved.get(last) != digest)
 
-    def goes_on(self, later: "Seen") -> bool:
+    def connects_to(self, later: "WalkState") -> bool:
         """Return whether the next part of the log continues from this one."""
         for number, (_, version, seq) in later.begins.items():
             branch = later.heads[number].branch
@@ -97,7 +97,7 @@ class Seen(msgspec.Struct):
                 return False
         return later.strangers <= self.actors
 
-    def take(self, later: "Seen") -> None:
+    def merge(self, later: "WalkState") -> None:
         """Merge what was seen of the next part of the log."""
         fresh = {n: begin for n, begin in later.begins.items() if n not in self.heads and later.heads[n].branch}
         self.begins |= fresh
@@ -153,14 +153,14 @@ class Marks:
                 elder = firsts.setdefault(mark, seq)
                 if elder != seq:
                     count = taken if isinstance(mark, bytes) else 1
-                    found |= _same(log, elder, seq, count)
+                    found |= _equal_events(log, elder, seq, count)
         self._marks |= fresh
         if len(self._marks) > 2 * RECENT_EVENTS_COUNT:
             self._marks, self._elder_marks = {}, self._marks
         return found
 
 
-def _same(log: Log, elder: int, seq: int, count: int) -> dict[int, int]:
+def _equal_events(log: Log, elder: int, seq: int, count: int) -> dict[int, int]:
     """Return the events in a run that equal earlier ones of the same stream byte for byte, as seq -> earlier seq."""
     pairs = [(elder + place, seq + place) for place in range(count) if elder + place < seq]
     events = log.events_at([each for pair in pairs for each in pair])
@@ -187,13 +187,13 @@ class Walk:
     """One walk over the records after a seq up to a head; ``seen`` collects what it meets.
 
     Every sound record is passed to ``take``, up to the first that is not sound. A walk over a part of the log, the one
-    after ``after``, leaves to its caller the check that needs other parts: ``Seen.goes_on``.
+    after ``after``, leaves to its caller the check that needs other parts: ``Seen.connects_to``.
     """
 
     def __init__(self, log: Log, head: int, take: Callable[[Page], None] | None, after: int | None = None) -> None:
         self._log = log
         self.head = head
-        self.seen = Seen()
+        self.seen = WalkState()
         self._take = take
         self._is_part = after is not None
         self._after = after or 0
@@ -224,7 +224,7 @@ class Walk:
                     return
                 after = last
             progress(min(after, self.head), self.head)
-        for last in () if self._is_part else self.seen.unproved():
+        for last in () if self._is_part else self.seen.unproved_seqs():
             problem = f"the record that ends at seq {last} was erased from, and is not what the erasure left"
             yield Finding("erasure", last, problem)
 
@@ -261,7 +261,7 @@ class Walk:
         yield from self._events(record)
 
     def _link(self, previous: bytes, record: Record, where: str) -> Iterator[Finding]:
-        covered = record.covered()
+        covered = record.covered_digest()
         if link_after(previous, covered) == record.link:
             return
         problem = f"the link of {where}"
@@ -320,13 +320,13 @@ class Walk:
         try:
             events = events_of(record)
         except StoreError:
-            yield from _undecodable(record)
+            yield from _decode_findings(record)
             seen.commands.extend(record.commands)
             self._command = seen.commands[-1]
             return
         for place in compress(range(record.count), [mark & FLAG_ERASED for mark in record.marks]):
             array = record.array(place)
-            if not isinstance(events[place], fold.Unknown) and fold.blanked(array) != array:
+            if not isinstance(events[place], fold.Unknown) and fold.strip_body(array) != array:
                 problem = "the event is marked as one without a body, and its body is there"
                 yield Finding("erasure", record.first_seq + place, problem)
         for seq, first in self._marks.repeats(self._log, record, events).items():
@@ -344,7 +344,7 @@ class Walk:
             self._take(Page(record, events))
 
 
-def _undecodable(record: Record) -> Iterator[Finding]:
+def _decode_findings(record: Record) -> Iterator[Finding]:
     for seq, packed in enumerate(record.arrays, record.first_seq):
         try:
             fold.decode(packed)

@@ -15,7 +15,7 @@ from refold.limits import RETRIES_COUNT_MAX, WITNESS_MS
 from refold.log import witness
 from refold.log.protocol import Log
 from refold.log.record import NO_LINK, Record
-from refold.log.witness import Witnessed
+from refold.log.witness import WitnessSlot
 from refold.results import Finding
 from refold.threads import NO_THREAD, Bell, Worker
 
@@ -40,12 +40,12 @@ class Witness:
         """
         reader = self._reader
         if not reader.log.readonly and witness.read(self.path) is None:
-            witness.create(self.path, _seen(reader))
+            witness.create(self.path, _durable_slot(reader))
         check(reader, self.path)
         if not reader.log.readonly:
             self._thread = Worker(partial(_follow, ref(self), self._stop), "refold-witness")
             self._thread.start()
-            if not self._thread.begins():
+            if not self._thread.wait_for_start():
                 raise StoreError(f"the witness {self.path} cannot follow the log: {NO_THREAD}")
 
     def advance(self) -> None:
@@ -60,15 +60,15 @@ class Witness:
         for _ in range(RETRIES_COUNT_MAX):
             known = witness.read(self.path)
             if known is None:
-                raise StoreError(witness.gone(self.path))
+                raise StoreError(witness.gone_message(self.path))
             with reader.state_lock:
                 if reader.is_closed:
                     return
-                _refuse(reader, known, self.path)
+                _check_slot(reader, known, self.path)
                 reader.notice()
                 if reader.log.durability.is_suspect:
                     return  # Events that the log shows since the disk failed may be lost in a power loss.
-                seen = _seen(reader)
+                seen = _durable_slot(reader)
             if seen.seq <= known.seq or witness.replace(self.path, known, seen):
                 return
         raise StoreBusy(
@@ -98,7 +98,7 @@ def prepare(path: str, *, has_store: bool, readonly: bool) -> None:
     known = witness.read(path)
     if known is None:
         if readonly:
-            raise NotFound(_missing(path))
+            raise NotFound(_missing_message(path))
         witness.check_room(path)
     elif not has_store:
         raise StoreCorrupt(f"there is no store, and the witness {path} saw one reach seq {known.seq}; {_REMEDY}")
@@ -108,8 +108,8 @@ def check(reader: Reader, path: str) -> None:
     """Raise ``StoreCorrupt`` unless the log is the one that the witness saw, ``NotFound`` if there is no witness."""
     known = witness.read(path)  # Before the log, as other processes may advance both.
     if known is None:
-        raise NotFound(_missing(path))
-    _refuse(reader, known, path)
+        raise NotFound(_missing_message(path))
+    _check_slot(reader, known, path)
 
 
 def findings(reader: Reader, path: str) -> list[Finding]:
@@ -119,22 +119,22 @@ def findings(reader: Reader, path: str) -> list[Finding]:
     except StoreCorrupt as error:
         return [Finding("witness", 0, str(error))]
     if known is None:
-        raise NotFound(_missing(path))
+        raise NotFound(_missing_message(path))
     found = _problem(reader, known, path)
     return [Finding("witness", *found)] if found else []
 
 
-def _missing(path: str) -> str:
+def _missing_message(path: str) -> str:
     return f"there is no witness at {path}; opening the store with witness={path!r} and without readonly=True makes one"
 
 
-def _refuse(reader: Reader, known: Witnessed, path: str) -> None:
+def _check_slot(reader: Reader, known: WitnessSlot, path: str) -> None:
     found = _problem(reader, known, path)
     if found:
         raise StoreCorrupt(found[1])
 
 
-def _problem(reader: Reader, known: Witnessed, path: str) -> tuple[int, str] | None:
+def _problem(reader: Reader, known: WitnessSlot, path: str) -> tuple[int, str] | None:
     """Return the first seq known to be wrong and how the log differs from the one seen, or ``None`` if it does not."""
     if known.store_id != reader.store_id:
         other = f"the witness {path} is of store {known.store_id.hex()}, and this is {reader.store_id.hex()}"
@@ -149,13 +149,13 @@ def _problem(reader: Reader, known: Witnessed, path: str) -> tuple[int, str] | N
     return None
 
 
-def _seen(reader: Reader) -> Witnessed:
+def _durable_slot(reader: Reader) -> WitnessSlot:
     """Return the last commit that would survive a power loss, as a witness records it.
 
     It is at most the folded head, because a commit that is not folded yet may be about to fail.
     """
     seq = reader.log.durability.durable_until(reader.head)
-    return Witnessed(reader.store_id, seq, _link_at(reader.log, seq) if seq else NO_LINK)
+    return WitnessSlot(reader.store_id, seq, _link_at(reader.log, seq) if seq else NO_LINK)
 
 
 def _link_at(log: Log, seq: int) -> bytes:

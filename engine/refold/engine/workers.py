@@ -19,11 +19,11 @@ from refold.engine import history
 from refold.engine.engine import Engine, open_engine
 from refold.engine.fold_check import UNREADABLE, FoldCheck
 from refold.engine.streams import records_through
-from refold.engine.walk import Seen, Walk
+from refold.engine.walk import Walk, WalkState
 from refold.errors import RefoldError
 
 
-class Part(msgspec.Struct, frozen=True):
+class WorkerTask(msgspec.Struct, frozen=True):
     """The share of a worker: the records from one seq to another, and every n-th stream."""
 
     path: str
@@ -35,18 +35,18 @@ class Part(msgspec.Struct, frozen=True):
     count: int
 
 
-class Folded(NamedTuple):
+class StreamDigests(NamedTuple):
     """A stream as folded anew: version and seq of its last event, and the digests of its views there."""
 
     head: tuple[int, int]
     digests: list[tuple[str, bytes]]
 
 
-class Answer(msgspec.Struct):
+class WorkerResult(msgspec.Struct):
     """The results of a worker for a sound part."""
 
-    seen: Seen
-    folded: dict[int, Folded]
+    seen: WalkState
+    folded: dict[int, StreamDigests]
     """The worker's streams, by number."""
 
 
@@ -68,7 +68,7 @@ def _send(message: object) -> None:
     pipe.flush()
 
 
-def _received(pipe: IO[bytes], kind: Any) -> Any:
+def _receive(pipe: IO[bytes], kind: Any) -> Any:
     """Return the next message, or ``None`` if the sender is gone."""
     head = pipe.read(_LENGTH.size)
     size = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else -1
@@ -81,37 +81,37 @@ def _received(pipe: IO[bytes], kind: Any) -> Any:
 _PROGRAM: Final = "import sys; sys.path[:] = sys.argv[2:]; from refold.engine.workers import main; main(sys.argv[1])"
 
 
-def answers(engine: Engine, path: str, count: int, progress: Callable[[int, int], None]) -> Answer | None:
+def run_workers(engine: Engine, path: str, count: int, progress: Callable[[int, int], None]) -> WorkerResult | None:
     """Return the answer of all workers for the whole log, or ``None`` if they cannot establish that it is sound.
 
     Workers read files, so they see only what is durable.
     """
     parts = list(_parts(engine, path, count))
-    whole = Answer(Seen(), {})
+    whole = WorkerResult(WalkState(), {})
     with ExitStack() as stack:
-        workers = [_started(part, stack) for part in parts]
+        workers = [_start_worker(part, stack) for part in parts]
         for part, pipe in zip(parts, workers, strict=True):
-            while isinstance(answer := _received(pipe, int | Answer | None), int):
+            while isinstance(answer := _receive(pipe, int | WorkerResult | None), int):
                 progress(part.after + answer, part.head)
-            if answer is None or not whole.seen.goes_on(answer.seen):
+            if answer is None or not whole.seen.connects_to(answer.seen):
                 return None
             progress(part.until, part.head)
-            whole.seen.take(answer.seen)
+            whole.seen.merge(answer.seen)
             whole.folded |= answer.folded
-    return None if any(whole.seen.unproved()) else whole
+    return None if any(whole.seen.unproved_seqs()) else whole
 
 
-def _parts(engine: Engine, path: str, count: int) -> Iterator[Part]:
+def _parts(engine: Engine, path: str, count: int) -> Iterator[WorkerTask]:
     """Split the log between records into parts of about the same number of events."""
     reader = engine.reader
     wanted = {reader.head * place // count for place in range(1, count)} - {0}
     ends = {last for seq in wanted for last, _ in reader.log.read(seq - 1, seq)}
     cuts = list(pairwise(sorted({0, *(end for end in ends if end < reader.head), reader.head})))
     for place, (after, until) in enumerate(cuts):
-        yield Part(path, reader.memory_bytes // len(cuts), reader.head, after, until, place, len(cuts))
+        yield WorkerTask(path, reader.memory_bytes // len(cuts), reader.head, after, until, place, len(cuts))
 
 
-def _started(part: Part, stack: ExitStack) -> IO[bytes]:
+def _start_worker(part: WorkerTask, stack: ExitStack) -> IO[bytes]:
     """Start a worker, which ends with the stack, and return the pipe for its answers.
 
     It is a new program: a forked copy of a process with threads can wait forever for something that a thread of the
@@ -134,7 +134,7 @@ def _started(part: Part, stack: ExitStack) -> IO[bytes]:
 
 def main(argument: str) -> None:
     """Verify the part that the argument describes, and send the answer."""
-    part = msgspec.json.decode(argument, type=Part)
+    part = msgspec.json.decode(argument, type=WorkerTask)
     engine = open_engine(
         part.path,
         readonly=True,
@@ -144,13 +144,13 @@ def main(argument: str) -> None:
         delayed=False,
     )
     try:
-        answer = engine.reader.log.in_snapshot(lambda: _answer(engine, part))
+        answer = engine.reader.log.in_snapshot(lambda: _check_part(engine, part))
     except UNREADABLE:
         answer = None  # The part is damaged; the verifying process finds out how.
     _send(answer)
 
 
-def _answer(engine: Engine, part: Part) -> Answer | None:
+def _check_part(engine: Engine, part: WorkerTask) -> WorkerResult | None:
     reader = engine.reader
     reader.notice()
     if reader.head != part.head:
@@ -165,7 +165,7 @@ def _answer(engine: Engine, part: Part) -> Answer | None:
     step = max((part.until - part.after) // _PROGRESS_COUNT, 1)
     sent = 0
 
-    def walked(done: int, _: int) -> None:
+    def report_progress(done: int, _: int) -> None:
         nonlocal sent
         if done - part.after >= sent + step:
             sent = done - part.after
@@ -173,10 +173,12 @@ def _answer(engine: Engine, part: Part) -> Answer | None:
 
     fold(0, part.after)
     walk = Walk(reader.log, part.until, check.take, part.after)
-    if any(walk.findings(walked)):
+    if any(walk.findings(report_progress)):
         return None
     heads |= {number: head[1:3] for number, head in walk.seen.heads.items()}
     fold(part.until, part.head)
     if any(check.finish(heads)):
         return None
-    return Answer(walk.seen, {number: Folded(heads[number], digests) for number, digests in check.hashed.items()})
+    return WorkerResult(
+        walk.seen, {number: StreamDigests(heads[number], digests) for number, digests in check.hashed.items()}
+    )

@@ -19,9 +19,9 @@ from msgspec import Struct
 from refold import fold
 from refold.engine.commit import bases_of
 from refold.engine.observer import COMMIT
-from refold.engine.reader import TAGS_KEY, Reader, Request, checked_time
-from refold.engine.streams import Stream, Streams, notify, rows_of
-from refold.engine.transaction import Commit, CommitSeed, Deferred, Group, Mutation, Transaction, build_commit
+from refold.engine.reader import TAGS_KEY, Reader, Request, check_time
+from refold.engine.streams import Stream, Streams, rows_of, update_index
+from refold.engine.transaction import CommitSeed, Group, GroupCommit, GroupConflict, Mutation, Transaction, build_commit
 from refold.errors import InvalidInput, RefoldError, StoreBusy, StoreError, StoreUnreachable
 from refold.event import Event, Forked, Recorded, Stamp
 from refold.limits import (
@@ -51,7 +51,7 @@ _YIELD_SECONDS: Final = 0.001
 class Claim(Struct, frozen=True):
     """A ticket's events in a commit that is being written."""
 
-    commit: Commit
+    commit: GroupCommit
     begin: int
     end: int
 
@@ -135,12 +135,12 @@ class Writer:
         """Let the reader's observer measure each ``submit`` from now on."""
         submit, reader = self.submit, self._reader
 
-        def observed(request: Mutation | Transaction, *, is_exclusive: bool = False) -> Recorded | None:
+        def measure_submit(request: Mutation | Transaction, *, is_exclusive: bool = False) -> Recorded | None:
             assert reader.observer is not None
             with reader.observer.operation(COMMIT):
                 return submit(request, is_exclusive=is_exclusive)
 
-        self.submit = observed  # type: ignore[method-assign]
+        self.submit = measure_submit  # type: ignore[method-assign]
 
     def exclusive(self) -> AbstractContextManager[object]:
         """Return a context manager that keeps every commit out while something else writes; it is reentrant."""
@@ -173,7 +173,7 @@ class Writer:
                 if not is_current():
                     return False
                 reader.is_writing = True
-            reader.last_commit = turn.write((), reader.checkpoints.allowed(rows))
+            reader.last_commit = turn.write((), reader.checkpoints.allowed_rows(rows))
             return True
         finally:
             reader.is_writing = False
@@ -298,7 +298,7 @@ class Writer:
             # An interrupt between two of these steps loses a seed; none is ever used twice.
             drawn, self._seeds = self._seeds[:SEED_BYTES], self._seeds[SEED_BYTES:]
             time_ns = reader.clock_ns()
-            seed = CommitSeed(time_ns if -TIME_NS_MAX <= time_ns <= TIME_NS_MAX else checked_time(time_ns), drawn)
+            seed = CommitSeed(time_ns if -TIME_NS_MAX <= time_ns <= TIME_NS_MAX else check_time(time_ns), drawn)
             try:
                 return reader.log.in_turn(partial(self._take_turn, tickets, queue, seed))
             except TurnLost:
@@ -339,10 +339,10 @@ class Writer:
                         ticket.places = group.adopt(request)
                     elif request.request is None or not self._is_answered(ticket, request.request):
                         if request.request is not None and request.request.id_hash in group.requests:
-                            raise Deferred  # noqa: TRY301 - as when a decision waits for the next group
+                            raise GroupConflict  # noqa: TRY301 - as when a decision waits for the next group
                         ticket.recorded = group.apply(request)
                         group.starts.append(group.command)
-                except Deferred:
+                except GroupConflict:
                     group.truncate(begin)
                     deferred.append(ticket)
                 except Exception as error:  # noqa: BLE001 - raised to the one caller that it concerns
@@ -368,7 +368,7 @@ class Writer:
     def _is_answered(self, ticket: Ticket, request: Request) -> bool:
         """Return whether a request was answered before; if so, give the ticket that answer."""
         try:
-            ticket.recorded = self._reader.answered(request)
+            ticket.recorded = self._reader.find_answer(request)
         except LookupError:
             return False
         return True
@@ -426,8 +426,8 @@ class Writer:
                 rows += rows_of(list(group.new_streams.values()))
             waiting = reader.checkpoints.waiting
             if waiting:
-                rows += reader.checkpoints.allowed(waiting)
-                rows.append(reader.packer.applied(reader.head))
+                rows += reader.checkpoints.allowed_rows(waiting)
+                rows.append(reader.packer.applied_seq_row(reader.head))
             if reader.streams is not self._streams or self._streams.is_torn:
                 raise TurnLost("what is in RAM was read again during a commit; nothing was written, call again")  # noqa: TRY301
             for ticket, begin, end in admitted:
@@ -440,7 +440,7 @@ class Writer:
                     ticket.claim = None
                 raise
             if reader.observer is not None:
-                reader.observer.committed(len(group.events), sum(len(packed) for _, packed in commit.records))
+                reader.observer.record_commit(len(group.events), sum(len(packed) for _, packed in commit.records))
             with reader.state_lock:
                 is_read_again = reader.streams is not self._streams or self._streams.is_torn
                 if is_read_again or (group.events and reader.head >= commit.first_seq):
@@ -451,7 +451,7 @@ class Writer:
                 if new_tags or waiting or group.new_streams:
                     reader.tags |= new_tags
                     reader.types_written |= types
-                    reader.checkpoints.written()
+                    reader.checkpoints.clear_waiting()
                     for stream in group.new_streams.values():
                         reader.streams.add(stream)
                     reader.streams.next_number += len(group.new_streams)
@@ -464,7 +464,7 @@ class Writer:
             reader.is_torn = True
             raise
 
-    def _fold(self, commit: Commit, bases: dict[int, fold.State | None]) -> None:
+    def _fold(self, commit: GroupCommit, bases: dict[int, fold.State | None]) -> None:
         """Fold the events of a commit, now durable, into the live states; the caller holds the state lock."""
         reader, group = self._reader, commit.group
         commit.settle()
@@ -479,14 +479,14 @@ class Writer:
             is_cut |= self._fold_run(group.streams[key], stamps, events, sizes, bases)
         if is_cut and len(group.places) > 1:
             # Uncovered events behind a row of one stream were recorded before the first events of the next stream.
-            reader.packer.order()
+            reader.packer.sort_dirty()
         count = len(commit.sizes)
         reader.head, reader.link, reader.time_ns = commit.first_seq + count - 1, commit.link, commit.time_ns
         # RAM and the tail of the log have both grown; keep them within their bounds.
         eviction, packer = reader.eviction, reader.packer
         if reader.streams.bytes > eviction.share_bytes and eviction.is_over:
             eviction.trim(max(EVICTED_COUNT_MIN, 2 * count))
-            eviction.relieve()
+            eviction.release_pages()
         if packer.underway:
             packer.proceed(count)
         if reader.head > packer.tail_due:
@@ -533,12 +533,12 @@ class Writer:
                 assert is_base, f"{stream.name} was not loaded before its commit"
             self._reader.streams.advance(stream, run, sum(size))
             if stream.index is not None:
-                notify(stream, run[0], found[0])
+                update_index(stream, run[0], found[0])
             if len(stream.seqs) >= (stream.due or CHECKPOINT_EVENTS):
                 packer.keep(stream)
                 is_cut = True
             if is_base:
-                packer.rebased(stream)
+                packer.keep_base(stream)
                 is_cut = True
         return is_cut
 

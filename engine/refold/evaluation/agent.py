@@ -17,11 +17,11 @@ from msgspec import Struct
 from refold import Memory
 from refold.agent import AgentLoop, CallableProvider, Reply, default_hooks
 from refold.agent.commands import RememberCommand, detect_memory_command
-from refold.agent.parts import line_of, memory_line, quoted
+from refold.agent.parts import line_of, memory_line, quote_text
 from refold.embedders import Embedder, HashedEmbedder
 from refold.errors import InvalidInput
-from refold.evaluation.cases import Case, Item, Question, conversations, labelled, memory_of, places
-from refold.evaluation.retrieval import ALL, Interval, System, embedded, interval, questions_of
+from refold.evaluation.cases import Case, CaseQuestion, Item, conversations, make_case, memory_of, places
+from refold.evaluation.retrieval import ALL, Interval, System, embed_cases, interval, questions_of
 from refold.index.ranking import DEFAULT, RANKINGS
 from refold.limits import EXTRACTED_CHARS_MAX
 from refold.memory.conversation import Conversation
@@ -42,7 +42,7 @@ _COUNT: Final = ByteClassCounter().count
 _RANKING: Final = System(name=DEFAULT, ranking=RANKINGS[DEFAULT])
 
 
-class Fact(Struct, frozen=True):
+class ExtractedFact(Struct, frozen=True):
     """A fact that an extraction made from a conversation: its text, and the places of the items it was made from."""
 
     text: str
@@ -53,10 +53,10 @@ class Recording(Struct, frozen=True):
     """A conversation with its questions, and the facts that an extraction made from it."""
 
     case: Case
-    facts: tuple[Fact, ...]
+    facts: tuple[ExtractedFact, ...]
 
 
-class Sent(Struct, frozen=True):
+class SentContext(Struct, frozen=True):
     """A system's context for one question: the share of the evidence in it, and its tokens."""
 
     system: str
@@ -86,19 +86,19 @@ class Presence(Struct, frozen=True):
 def recordings_of(path: Path, progress: Callable[[int, int], None] | None = None) -> list[Recording]:
     """Read the conversations of a file that have questions with evidence; raises the same errors as `cases_of`."""
     with memory_of(path, progress) as memory:
-        found = [Recording(labelled(*source), tuple(_facts(*source[1:]))) for source in conversations(memory)]
+        found = [Recording(make_case(*source), tuple(_facts(*source[1:]))) for source in conversations(memory)]
     return [each for each in found if any(question.evidence for question in each.case.questions)]
 
 
 _Observations: TypeAlias = dict[str, dict[str, list[tuple[str, str | list[str]]]]]
 
 
-def _facts(items: Sequence[Item], source: dict[str, Any]) -> Iterator[Fact]:
+def _facts(items: Sequence[Item], source: dict[str, Any]) -> Iterator[ExtractedFact]:
     """Yield LoCoMo's own observations; for other datasets, the messages of the user."""
     if "observation" not in source:
         for place, item in enumerate(items):
             if item.role == "user":
-                yield Fact(item.text[:EXTRACTED_CHARS_MAX].strip(), frozenset({place}))
+                yield ExtractedFact(item.text[:EXTRACTED_CHARS_MAX].strip(), frozenset({place}))
         return
     place_of = places(items)
     try:
@@ -109,25 +109,25 @@ def _facts(items: Sequence[Item], source: dict[str, Any]) -> Iterator[Fact]:
         keys = ",".join([cited] if isinstance(cited, str) else cited).replace(";", ",").split(",")
         made_of = frozenset(place_of[key.strip()] for key in keys if key.strip() in place_of)
         if made_of:
-            yield Fact(text, made_of)
+            yield ExtractedFact(text, made_of)
 
 
-def _rules(items: Sequence[Item]) -> Iterator[Fact]:
+def _rules(items: Sequence[Item]) -> Iterator[ExtractedFact]:
     """Yield what users ask to remember, as the default hooks store it; that can differ from the message text."""
     for place, item in enumerate(items):
         command = detect_memory_command(item.text) if item.role == "user" else None
         if isinstance(command, RememberCommand):
-            yield Fact(command.content, frozenset({place}))
+            yield ExtractedFact(command.content, frozenset({place}))
 
 
-class _Piece(NamedTuple):
+class _Snippet(NamedTuple):
     """A text that can be sent: its tokens, and the places that are known from it."""
 
     tokens: int
     places: list[frozenset[int]]
 
 
-class _Record:
+class _ReplayModel:
     """The text and facts of a conversation, which stand in for both models of the default path."""
 
     def __init__(self, recording: Recording) -> None:
@@ -135,7 +135,7 @@ class _Record:
         self.sent = ""
         items = recording.case.items
         # As the prompt of an extraction quotes a message: its lines after the first are indented.
-        self._facts = [(fact, quoted(items[max(fact.places)].text, _INDENT)) for fact in recording.facts]
+        self._facts = [(fact, quote_text(items[max(fact.places)].text, _INDENT)) for fact in recording.facts]
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - protocol
         self.sent = "\n\n".join(message["content"] for message in messages)
@@ -157,21 +157,23 @@ class Agent:
         self._now_ns = 0
         self._questions_count = 0
         self._lines = [(line_of(fact.text), fact.places) for fact in (*recording.facts, *_rules(recording.case.items))]
-        quotes = [(quoted(item.text, _INDENT), frozenset({place})) for place, item in enumerate(recording.case.items)]
+        quotes = [
+            (quote_text(item.text, _INDENT), frozenset({place})) for place, item in enumerate(recording.case.items)
+        ]
         # At the start of a message, or within one that was joined from several.
         self._quotes = [
             (tuple(f"{before}{text}\n" for before in ("user: ", "assistant: ", f"\n{_INDENT}")), places)
             for text, places in quotes
             if text
         ]
-        self._pieces: dict[str, _Piece] = {}
-        self._record = _Record(recording)
+        self._pieces: dict[str, _Snippet] = {}
+        self._record = _ReplayModel(recording)
         self.memory = Memory(embedder=embedder, clock_ns=lambda: self._now_ns)
         default_hooks(self.memory, provider=CallableProvider(self._record.learn))
         for session, items in groupby(recording.case.items, key=lambda item: item.session):
-            self._live(f"session {session}", items)
+            self._replay_session(f"session {session}", items)
 
-    def _live(self, name: str, items: Iterator[Item]) -> None:
+    def _replay_session(self, name: str, items: Iterator[Item]) -> None:
         loop = self._loop(name)
         prompt = ""
         for role, group in groupby(items, key=lambda item: item.role):
@@ -197,7 +199,7 @@ class Agent:
     def _conversation(self, name: str) -> Conversation:
         return self.memory.conversation(name, project=self.recording.case.name)
 
-    def ask(self, question: Question, budget: int) -> Sent:
+    def ask(self, question: CaseQuestion, budget: int) -> SentContext:
         """Ask a question at the start of a new session, and return what the model is sent."""
         self._questions_count += 1
         self._record.answer = ""
@@ -205,9 +207,9 @@ class Agent:
         chat = self._conversation("questions").fork(f"question {self._questions_count}")
         AgentLoop(self.memory, chat, self._record, budget=budget).run(question.text)
         text = self._record.sent
-        return _sent(SYSTEMS[0], budget, question, self._known_from(text), _COUNT(text))
+        return _measure_context(SYSTEMS[0], budget, question, self._find_places(text), _COUNT(text))
 
-    def ranked(self, question: Question) -> list[_Piece]:
+    def rank_memories(self, question: CaseQuestion) -> list[_Snippet]:
         """List the memories for a question, best first."""
         project = self.memory.project(self.recording.case.name)
         lines = [
@@ -215,21 +217,23 @@ class Agent:
         ]
         for line in lines:
             if line not in self._pieces:
-                self._pieces[line] = _Piece(_COUNT(line), self._known_from(line))
+                self._pieces[line] = _Snippet(_COUNT(line), self._find_places(line))
         return [self._pieces[line] for line in lines]
 
-    def _known_from(self, text: str) -> list[frozenset[int]]:
+    def _find_places(self, text: str) -> list[frozenset[int]]:
         there = [places for line, places in self._lines if line in text]
         lines = f"{text}\n"
         return there + [places for forms, places in self._quotes if any(form in lines for form in forms)]
 
 
-def _sent(system: str, budget: int, question: Question, there: Sequence[frozenset[int]], tokens: int) -> Sent:
+def _measure_context(
+    system: str, budget: int, question: CaseQuestion, there: Sequence[frozenset[int]], tokens: int
+) -> SentContext:
     found = question.evidence.intersection(chain.from_iterable(there))
-    return Sent(system, budget, question.category, len(found) / len(question.evidence), tokens)
+    return SentContext(system, budget, question.category, len(found) / len(question.evidence), tokens)
 
 
-def _packed(system: str, budget: int, question: Question, pieces: Sequence[_Piece]) -> Sent:
+def _fill_context(system: str, budget: int, question: CaseQuestion, pieces: Sequence[_Snippet]) -> SentContext:
     """Take the pieces that fit beside a question, in the given order."""
     left = budget - _COUNT(question.text)
     there: list[frozenset[int]] = []
@@ -237,45 +241,45 @@ def _packed(system: str, budget: int, question: Question, pieces: Sequence[_Piec
         if piece.tokens <= left:
             left -= piece.tokens
             there += piece.places
-    return _sent(system, budget, question, there, budget - left)
+    return _measure_context(system, budget, question, there, budget - left)
 
 
-def sent(
+def measure_contexts(
     recordings: Sequence[Recording],
     budgets: Sequence[int] = BUDGETS,
     embedder: Embedder | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Sent]:
+) -> list[SentContext]:
     """Ask the default path and each baseline every question that has evidence, within each budget."""
-    results: list[Sent] = []
+    results: list[SentContext] = []
     for done, recording in enumerate(recordings, 1):
         agent = Agent(recording, embedder)
-        messages = [_Piece(item.tokens, [frozenset({place})]) for place, item in enumerate(recording.case.items)]
-        (case,) = embedded([recording.case], embedder or HashedEmbedder())
+        messages = [_Snippet(item.tokens, [frozenset({place})]) for place, item in enumerate(recording.case.items)]
+        (case,) = embed_cases([recording.case], embedder or HashedEmbedder())
         for question, query, cosine, texts in questions_of(case, _RANKING):
             order = [row for row, _ in texts.best(texts.score(query, cosine)[0], len(texts))]
-            memories = agent.ranked(question)
+            memories = agent.rank_memories(question)
             for budget in budgets:
                 results += [
                     agent.ask(question, budget),
-                    _packed("window", budget, question, _newest(messages, budget - _COUNT(question.text))),
-                    _packed("messages", budget, question, [messages[row] for row in order]),
-                    _packed("memories", budget, question, memories),
+                    _fill_context("window", budget, question, _newest(messages, budget - _COUNT(question.text))),
+                    _fill_context("messages", budget, question, [messages[row] for row in order]),
+                    _fill_context("memories", budget, question, memories),
                 ]
         if progress:
             progress(done, len(recordings))
     return results
 
 
-def _newest(pieces: Sequence[_Piece], tokens: int) -> list[_Piece]:
+def _newest(pieces: Sequence[_Snippet], tokens: int) -> list[_Snippet]:
     """Take pieces from the end until one does not fit."""
     sums = accumulate(piece.tokens for piece in reversed(pieces))
     return list(pieces[len(pieces) - sum(each <= tokens for each in sums) :])
 
 
-def presences(results: Sequence[Sent]) -> list[Presence]:
+def presences(results: Sequence[SentContext]) -> list[Presence]:
     """Return the figures of each system and budget over all questions, then those of each category."""
-    groups: dict[tuple[str, str, int], list[Sent]] = {}
+    groups: dict[tuple[str, str, int], list[SentContext]] = {}
     for each in results:
         for category in (ALL, each.category):
             groups.setdefault((category, each.system, each.budget), []).append(each)
@@ -284,7 +288,7 @@ def presences(results: Sequence[Sent]) -> list[Presence]:
     return [_presence(*key, groups[key]) for key in keys]
 
 
-def _presence(category: str, system: str, budget: int, group: Sequence[Sent]) -> Presence:
+def _presence(category: str, system: str, budget: int, group: Sequence[SentContext]) -> Presence:
     shares = [each.share for each in group]
     return Presence(
         system,

@@ -14,8 +14,8 @@ from refold import Memory, Message, checks
 from refold.entry import ACTIVE, Entry
 from refold.errors import InvalidInput, NotFound
 from refold.importers import import_file, transcript
-from refold.importers.formats import decoded, lines
-from refold.text import countable
+from refold.importers.formats import decode_json, lines
+from refold.text import countable_texts
 
 WEEK_NS: Final = 7 * 86_400 * 10**9
 
@@ -45,7 +45,7 @@ class Item(Struct, frozen=True):
     words: tuple[str, ...] | None = None
 
 
-class Question(Struct, frozen=True):
+class CaseQuestion(Struct, frozen=True):
     """A question, the number of items that arrived before it, and the places of the items that answer it.
 
     ``own_places`` are the places of messages that are the question itself: they do not compete with its answers.
@@ -68,14 +68,14 @@ class Case(Struct, frozen=True):
     origin: str
     name: str
     items: tuple[Item, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[CaseQuestion, ...]
     units: tuple[int, ...] | None = None
 
 
 def item_of(message: Message) -> Item:
     """Return a message as an item; the speaker's name precedes the text, as shown to models."""
     event, stamp = message.event, message.stamp
-    text = "\n".join(countable(message.content, message.tool_calls))
+    text = "\n".join(countable_texts(message.content, message.tool_calls))
     metadata = message.metadata or {}
     session = metadata.get("session", metadata.get("batch"))
     return Item(
@@ -147,24 +147,24 @@ _VALUE_CHARS_MIN: Final = 5
 _DIGIT: Final = re.compile(r"\d")
 
 
-def labelled(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
+def make_case(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
     """Return a conversation with the questions of its source, or with questions made from its own tool calls."""
-    if _asks(source.get("qa")):
+    if _has_questions(source.get("qa")):
         return _locomo(name, items, source)
-    if _asks_for_sessions(source):
+    if _is_longmemeval(source):
         return _longmemeval(name, items, source)
-    if _asks(source.get("questions")):
+    if _has_questions(source.get("questions")):
         return _beam(name, items, source)
     return Case("tool calls", name, items, tuple(_calls(items)))
 
 
-def _asks(value: Any) -> bool:
+def _has_questions(value: Any) -> bool:
     return isinstance(value, list) and all(
         isinstance(each, dict) and "question" in each for each in cast("list[object]", value)
     )
 
 
-def _asks_for_sessions(source: dict[str, Any]) -> bool:
+def _is_longmemeval(source: dict[str, Any]) -> bool:
     """Return whether a source has questions with the sessions that answer each, as in LongMemEval."""
     questions, cited = source.get("questions"), source.get("answer_session_ids")
     return (
@@ -177,13 +177,13 @@ def _asks_for_sessions(source: dict[str, Any]) -> bool:
 
 def _locomo(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
     place_of = places(items)
-    questions: list[Question] = []
+    questions: list[CaseQuestion] = []
     for row in source["qa"]:
         turns = _DIALOGUE.findall(" ".join(map(str, _leaves(row.get("evidence")))))
         cited = {f"D{one.lstrip('0') or 0}:{two.lstrip('0') or 0}" for one, two in turns}
         category = str(row.get("category"))
         evidence = () if category == _UNANSWERABLE else (place_of[key] for key in cited if key in place_of)
-        questions.append(Question(str(row["question"]), category, frozenset(evidence), len(items)))
+        questions.append(CaseQuestion(str(row["question"]), category, frozenset(evidence), len(items)))
     return Case("LoCoMo", name, items, tuple(questions))
 
 
@@ -196,7 +196,7 @@ def _beam(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
         for place, item in enumerate(items)
     )
     questions = tuple(
-        Question(
+        CaseQuestion(
             str(row["question"]),
             str(row.get("type")),
             frozenset(place_of[str(key)] for key in _leaves(row.get("source_chat_ids")) if str(key) in place_of),
@@ -212,7 +212,7 @@ def _longmemeval(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> 
     number_of = {session: number for number, session in enumerate(sessions)}
     category = str(source.get("question_type"))
     questions = [
-        Question(
+        CaseQuestion(
             str(text),
             category,
             frozenset(number_of[each] for each in map(str, _leaves(cited)) if each in number_of),
@@ -238,7 +238,7 @@ def _leaves(value: Any) -> list[Any]:
     return leaves
 
 
-def _calls(items: tuple[Item, ...]) -> Iterator[Question]:
+def _calls(items: tuple[Item, ...]) -> Iterator[CaseQuestion]:
     """Yield a question for each call whose arguments repeat an earlier text."""
     question = ""
     own_places: tuple[int, ...] = ()
@@ -255,7 +255,7 @@ def _calls(items: tuple[Item, ...]) -> Iterator[Question]:
                     evidence.add(place)
             if evidence:
                 own = tuple(place for place in own_places if place not in evidence)
-                yield Question(question, "tool call", frozenset(evidence), end, own)
+                yield CaseQuestion(question, "tool call", frozenset(evidence), end, own)
         elif item.role == "user":
             question, own_places = item.text, (end,)
 
@@ -283,7 +283,7 @@ _DATA_FILE: Final = "data.mdb"
 _DAY: Final = "%Y/%m/%d (%a) %H:%M"
 
 
-class Labelled(msgspec.Struct, frozen=True):
+class LabelledQuery(msgspec.Struct, frozen=True):
     """A line of a query file: the query, and the seqs or ids of the messages or memories that answer it."""
 
     query: str
@@ -294,7 +294,7 @@ class Labelled(msgspec.Struct, frozen=True):
     category: str = "all"
 
 
-class _Turn(msgspec.Struct):
+class _HaystackTurn(msgspec.Struct):
     """A turn of a LongMemEval session."""
 
     role: str
@@ -306,7 +306,7 @@ class _Haystack(msgspec.Struct):
 
     haystack_session_ids: list[str | int]
     haystack_dates: list[str]
-    haystack_sessions: list[list[_Turn]]
+    haystack_sessions: list[list[_HaystackTurn]]
 
 
 def cases_of(path: Path, queries: Path | None = None, progress: Progress | None = None) -> list[Case]:
@@ -319,8 +319,8 @@ def cases_of(path: Path, queries: Path | None = None, progress: Progress | None 
         raise NotFound(f"there is nothing at {path}; give a file of sessions, or the directory of a store")
     with memory_of(path, progress) as memory:
         if queries is not None:
-            return _queried(memory, queries)
-        return [labelled(*conversation) for conversation in conversations(memory)]
+            return _make_query_cases(memory, queries)
+        return [make_case(*conversation) for conversation in conversations(memory)]
 
 
 def memory_of(path: Path, progress: Progress | None) -> Memory:
@@ -337,14 +337,14 @@ def memory_of(path: Path, progress: Progress | None) -> Memory:
 
 def _append_longmemeval(memory: Memory, path: Path, progress: Progress | None) -> None:
     """Append every haystack as a conversation, with its labels where recorders keep them: on the first message."""
-    document = decoded(path.read_bytes(), f"{path} is no JSON", "get it again, whole")
+    document = decode_json(path.read_bytes(), f"{path} is no JSON", "get it again, whole")
     try:
         haystacks = msgspec.convert(document, list[_Haystack])
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{path} is not as LongMemEval has it: {error}; give its file unchanged") from error
     for number, (entry, haystack) in enumerate(zip(cast("list[dict[str, Any]]", document), haystacks, strict=True)):
         chat = memory.conversation(f"longmemeval/{number}-{entry.get('question_id')}")
-        source: dict[str, Any] | None = _with_lists(entry)
+        source: dict[str, Any] | None = _list_labels(entry)
         with memory.batch():
             for session, date, turns in _sessions(haystack, f"{path}, entry {number + 1}"):
                 for turn in turns:
@@ -355,7 +355,7 @@ def _append_longmemeval(memory: Memory, path: Path, progress: Progress | None) -
             progress(number + 1, len(haystacks))
 
 
-def _sessions(haystack: _Haystack, place: str) -> Iterator[tuple[str | int, datetime, list[_Turn]]]:
+def _sessions(haystack: _Haystack, place: str) -> Iterator[tuple[str | int, datetime, list[_HaystackTurn]]]:
     ids, dates, sessions = haystack.haystack_session_ids, haystack.haystack_dates, haystack.haystack_sessions
     if not len(ids) == len(dates) == len(sessions):
         raise InvalidInput(
@@ -370,7 +370,7 @@ def _sessions(haystack: _Haystack, place: str) -> Iterator[tuple[str | int, date
             ) from error
 
 
-def _with_lists(entry: dict[str, Any]) -> dict[str, Any]:
+def _list_labels(entry: dict[str, Any]) -> dict[str, Any]:
     """Return an entry's labels; the original format has one question, and its variants have many."""
     labels = {key: value for key, value in entry.items() if not key.startswith("haystack_")}
     if "question" in labels and "answer_session_ids" in labels:
@@ -378,7 +378,7 @@ def _with_lists(entry: dict[str, Any]) -> dict[str, Any]:
     return labels
 
 
-def _queried(memory: Memory, path: Path) -> list[Case]:
+def _make_query_cases(memory: Memory, path: Path) -> list[Case]:
     items: dict[_Place, tuple[Item, ...]] = {}
     ids: dict[_Place, dict[str, int]] = {}
     for name in memory.conversations():
@@ -389,7 +389,7 @@ def _queried(memory: Memory, path: Path) -> list[Case]:
         items[MEMORIES, name] = each
         ids[MEMORIES, name] = {item.key: item.seq for item in each}
     places_of = {home: {item.seq: place for place, item in enumerate(each)} for home, each in items.items()}
-    questions: dict[_Place, list[Question]] = {home: [] for home in items}
+    questions: dict[_Place, list[CaseQuestion]] = {home: [] for home in items}
     for where, query in _queries(path):
         for home, own in places_of.items():
             expected = query.project if home[0] == MEMORIES else query.conversation
@@ -403,7 +403,9 @@ def _queried(memory: Memory, path: Path) -> list[Case]:
                     for place, item in enumerate(items[home])
                     if query.query in (item.text, item.text.partition(": ")[2]) and place not in evidence
                 )
-                questions[home].append(Question(query.query, query.category, evidence, len(items[home]), own_places))
+                questions[home].append(
+                    CaseQuestion(query.query, query.category, evidence, len(items[home]), own_places)
+                )
                 break
         else:
             named = query.conversation or query.project
@@ -417,12 +419,12 @@ def _queried(memory: Memory, path: Path) -> list[Case]:
     return [Case(*home, items[home], tuple(own)) for home, own in questions.items() if own]
 
 
-def _queries(path: Path) -> Iterator[tuple[str, Labelled]]:
+def _queries(path: Path) -> Iterator[tuple[str, LabelledQuery]]:
     with path.open("rb") as file:
         for number, text in lines(file):
             place = f"{path}, line {number}"
             try:
-                yield place, msgspec.json.decode(text, type=Labelled)
+                yield place, msgspec.json.decode(text, type=LabelledQuery)
             except checks.UNDECODABLE as error:
                 raise InvalidInput(
                     f'{place}: {error}; give {{"query": TEXT, "seqs": [N, ...]}}, or "ids" for "seqs"'

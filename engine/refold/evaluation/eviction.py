@@ -10,11 +10,11 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from refold.evaluation.cases import IMPORTANCE, Question
-from refold.evaluation.retrieval import Embedded, Interval, interval
+from refold.evaluation.cases import IMPORTANCE, CaseQuestion
+from refold.evaluation.retrieval import EmbeddedCase, Interval, interval
 from refold.index.ranking import RANKINGS, Query, Ranking
-from refold.index.signals import Text, TextIndex
-from refold.text import counted, keywords
+from refold.index.signals import RowText, TextIndex
+from refold.text import keywords, pluralize
 from refold.views.window import POLICIES as RELEASED
 
 Order: TypeAlias = Literal["oldest", "least recalled", "least important"]
@@ -144,7 +144,7 @@ class SimulatedWindow:
         """Return the places of the live pieces, in order of arrival."""
         return sorted(self._leaders)
 
-    def arrive(self, place: int, piece: Piece) -> None:
+    def add(self, place: int, piece: Piece) -> None:
         """Add an arriving piece, then make room for it."""
         for earlier in piece.recalled:
             self._touch(earlier, place)
@@ -252,7 +252,7 @@ def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
     regretted = broken = place = 0
     for need in (*trace.needs, Need(len(trace.pieces), frozenset())):
         while place < need.arrived:
-            window.arrive(place, trace.pieces[place])
+            window.add(place, trace.pieces[place])
             place += 1
             broken += window.is_broken
         recalled, recalled_tokens = _recall_pieces(trace, policy, window, need, window_tokens)
@@ -322,7 +322,7 @@ def _part(need: Need, shares: dict[int, float]) -> float:
     return sum(shares[place] for place in need.evidence) / len(need.evidence)
 
 
-def whole(survived: Sequence[float]) -> float:
+def full_share(survived: Sequence[float]) -> float:
     """Return the share of needs whose evidence was all present, or 0 without needs.
 
     >>> whole((1.0, 0.5, 1.0, 0.0))
@@ -365,7 +365,7 @@ class Eviction(Struct, frozen=True):
     append_ns: float | None
 
 
-def trace_of(embedded: Embedded, ranking: Ranking) -> Trace:
+def trace_of(embedded: EmbeddedCase, ranking: Ranking) -> Trace:
     """Convert a case to pieces and needs; recalls and searches are computed as pieces arrive."""
     case = embedded.case
     texts = TextIndex()
@@ -382,7 +382,7 @@ def trace_of(embedded: Embedded, ranking: Ranking) -> Trace:
         pieces.append(Piece(item.tokens, item.role, item.call_ids, item.answers, item.pinned, news, recalled))
         texts.add(
             place,
-            Text(item.text, item.session, item.occurred_ns),
+            RowText(item.text, item.session, item.occurred_ns),
             keywords=tuple(words),
             importance=IMPORTANCE,
             accessed_ns=item.accessed_ns,
@@ -391,15 +391,15 @@ def trace_of(embedded: Embedded, ranking: Ranking) -> Trace:
     return Trace(case.name, tuple(pieces), tuple(needs))
 
 
-def _questions(embedded: Embedded) -> dict[int, list[tuple[Question, Any]]]:
-    waiting: dict[int, list[tuple[Question, Any]]] = {}
+def _questions(embedded: EmbeddedCase) -> dict[int, list[tuple[CaseQuestion, Any]]]:
+    waiting: dict[int, list[tuple[CaseQuestion, Any]]] = {}
     for question, vector in zip(embedded.case.questions, embedded.questions, strict=True):
         if question.evidence:
             waiting.setdefault(question.arrived, []).append((question, vector))
     return waiting
 
 
-def _need(embedded: Embedded, texts: TextIndex, ranking: Ranking, question: Question, vector: Any) -> Need:
+def _need(embedded: EmbeddedCase, texts: TextIndex, ranking: Ranking, question: CaseQuestion, vector: Any) -> Need:
     cosine = embedded.items[: len(texts)] @ vector
     now_ns = int(texts.accessed_ns.values.max(initial=0))
     total, _ = texts.score(Query(text=question.text, ranking=ranking, now_ns=now_ns), cosine)
@@ -427,8 +427,8 @@ def evictions(
     """Yield the result of each policy within each budget, followed for each budget by its two bounds."""
     count, done = len(budgets) * (len(policies) + 1), 0
     for budget in budgets:
-        steps = [partial(_measured, traces, policy, budget) for policy in policies]
-        for step in (*steps, partial(_bounded, traces, budget)):
+        steps = [partial(_measure_policy, traces, policy, budget) for policy in policies]
+        for step in (*steps, partial(_measure_bounds, traces, budget)):
             yield from step()
             done += 1
             if progress:
@@ -470,7 +470,7 @@ def recommendation(results: Sequence[Eviction]) -> Recommendation | None:
     shown = sorted((each for each in needed if each.policy == chosen), key=lambda each: each.budget)
     reasons = [_reason(each, own[each.budget]) for each in shown if each.budget in lossy]
     needs = max(each.needs for each in others)
-    few = [f"{counted(needs, 'question')}: too few to tell"] if needs < NEEDS_MIN else []
+    few = [f"{pluralize(needs, 'question')}: too few to tell"] if needs < NEEDS_MIN else []
     return Recommendation(chosen, (*few, *(reasons or ["nothing that was needed had left any of these windows"])))
 
 
@@ -480,7 +480,7 @@ def _reason(each: Eviction, fifo: Eviction) -> str:
     return told if each.policy == "fifo" else f"{told}; with fifo, {others} %"
 
 
-def _measured(traces: Sequence[Trace], policy: Policy, budget: int) -> Iterator[Eviction]:
+def _measure_policy(traces: Sequence[Trace], policy: Policy, budget: int) -> Iterator[Eviction]:
     outcomes = [replay(trace, policy, budget) for trace in traces]
     survived = [part for outcome in outcomes for part in outcome.survived]
     sizes = [tokens for outcome in outcomes for tokens in outcome.window_tokens]
@@ -509,7 +509,7 @@ def _append_ns(traces: Sequence[Trace], policy: Policy, budget: int) -> float | 
     return took_ns / count if count else None
 
 
-def _bounded(traces: Sequence[Trace], budget: int) -> Iterator[Eviction]:
+def _measure_bounds(traces: Sequence[Trace], budget: int) -> Iterator[Eviction]:
     best = [bounds(trace, budget) for trace in traces]
     for name in best[0] if best else ():
         survived = [part for each in best for part in each[name]]
@@ -519,4 +519,4 @@ def _bounded(traces: Sequence[Trace], budget: int) -> Iterator[Eviction]:
 def _survival(survived: list[float]) -> tuple[float | None, Interval | None, float | None]:
     if not survived:
         return None, None, None
-    return sum(survived) / len(survived), interval(survived), whole(survived)
+    return sum(survived) / len(survived), interval(survived), full_share(survived)

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from refold.embedders import Embedder, HashedEmbedder, MiniLmEmbedder, WordLlamaEmbedder
 from refold.errors import InvalidInput, NotFound
-from refold.evaluation.cases import Case, Question
+from refold.evaluation.cases import Case, CaseQuestion
 from refold.index.ranking import RANKINGS, SIGNALS, Query, Ranking
-from refold.index.signals import Text, TextIndex, weighted
+from refold.index.signals import RowText, TextIndex, weigh_signals
 from refold.index.terms import terms_of
 from refold.text import keywords
 
@@ -75,7 +75,7 @@ _NUMBER_MAX: Final = 1e15
 _PARTS: Final = (("turns", "messages", "items"), ("questions", "queries"))
 
 
-class Embedded(Struct, frozen=True):
+class EmbeddedCase(Struct, frozen=True):
     """A case with a vector for each item and each question."""
 
     case: Case
@@ -91,25 +91,25 @@ EMBEDDERS: Final[dict[str, Callable[[], Embedder]]] = {
 """Embedders by their names on the command line."""
 
 
-def embedded(
+def embed_cases(
     cases: Sequence[Case], embedder: Embedder, progress: Callable[[int, int], None] | None = None
-) -> list[Embedded]:
+) -> list[EmbeddedCase]:
     """Embed the items and questions of cases; ``progress(done, all)`` counts cases."""
     import numpy  # noqa: PLC0415 - loaded only for vectors
 
     def vectors(texts: list[str]) -> Any:
         return numpy.asarray(embedder.embed(texts), dtype=numpy.float32).reshape(len(texts), embedder.dim)
 
-    all_embedded: list[Embedded] = []
+    all_embedded: list[EmbeddedCase] = []
     for case in cases:
         questions = vectors([question.text for question in case.questions])
-        all_embedded.append(Embedded(case, vectors([item.text for item in case.items]), questions))
+        all_embedded.append(EmbeddedCase(case, vectors([item.text for item in case.items]), questions))
         if progress:
             progress(len(all_embedded), len(cases))
     return all_embedded
 
 
-def stored(cases: Sequence[Case], folder: Path) -> list[Embedded]:
+def load_vectors(cases: Sequence[Case], folder: Path) -> list[EmbeddedCase]:
     """Return cases with the vectors of a folder: one ``.npy`` of items and one of questions, in the order of the cases.
 
     Raises ``NotFound`` unless the folder has exactly one of each, and ``InvalidInput`` if they are not numbers, if
@@ -117,27 +117,27 @@ def stored(cases: Sequence[Case], folder: Path) -> list[Embedded]:
     """
     sizes = [[len(case.items) for case in cases], [len(case.questions) for case in cases]]
     items, questions = (
-        _parted(_only(folder, names), parts, folder) for names, parts in zip(_PARTS, sizes, strict=True)
+        _load_parts(_find_file(folder, names), parts, folder) for names, parts in zip(_PARTS, sizes, strict=True)
     )
     lengths = {rows.shape[1] for rows in (*items, *questions)}
     if len(lengths) > 1:
         raise InvalidInput(
             f"{folder} has vectors of {min(lengths)} and of {max(lengths)} numbers; give those of one embedder"
         )
-    return [Embedded(*each) for each in zip(cases, items, questions, strict=True)]
+    return [EmbeddedCase(*each) for each in zip(cases, items, questions, strict=True)]
 
 
-def _only(folder: Path, names: tuple[str, ...]) -> Path:
+def _find_file(folder: Path, names: tuple[str, ...]) -> Path:
     paths = [path for path in sorted(folder.glob("*.npy")) if any(name in path.stem for name in names)]
     if len(paths) != 1:
         raise NotFound(f"{folder} has {len(paths)} files *.npy of {' or '.join(names)}; give a folder with exactly one")
     return paths[0]
 
 
-def _parted(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
+def _load_parts(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
     import numpy  # noqa: PLC0415 - loaded only for vectors
 
-    rows = _loaded(path, folder)
+    rows = _load_array(path, folder)
     if rows.ndim != 2 or len(rows) != sum(sizes):  # noqa: PLR2004 - a matrix has two
         raise InvalidInput(
             f"{path.name} in {folder} has shape {rows.shape}; give one row for each of {sum(sizes)} texts"
@@ -149,7 +149,7 @@ def _parted(path: Path, sizes: list[int], folder: Path) -> "list[Vectors]":
     return numpy.split(rows, numpy.cumsum(sizes)[:-1])
 
 
-def _loaded(path: Path, folder: Path) -> "Vectors":
+def _load_array(path: Path, folder: Path) -> "Vectors":
     import numpy  # noqa: PLC0415 - loaded only for vectors
 
     try:
@@ -240,7 +240,7 @@ class Figures(Struct, frozen=True):
     recall_interval: Interval
 
 
-def answers(embedded: Sequence[Embedded], system: System) -> list[Answer]:
+def answers(embedded: Sequence[EmbeddedCase], system: System) -> list[Answer]:
     """Return a system's answer to every question that has evidence, asked once the question's items have arrived."""
     return [
         Answer(question.category, ranks(texts.score(query, cosine)[0], texts, each, question))
@@ -249,26 +249,28 @@ def answers(embedded: Sequence[Embedded], system: System) -> list[Answer]:
     ]
 
 
-def texts_of(embedded: Embedded, system: System) -> TextIndex:
+def texts_of(embedded: EmbeddedCase, system: System) -> TextIndex:
     """Return the items of a case as rows that rankings score."""
     texts = TextIndex()
     _grow(texts, embedded, system, len(embedded.case.items))
     return texts
 
 
-def _grow(texts: TextIndex, embedded: Embedded, system: System, arrived: int) -> None:
+def _grow(texts: TextIndex, embedded: EmbeddedCase, system: System, arrived: int) -> None:
     for row in range(len(texts), arrived):
         item = embedded.case.items[row]
         texts.add(
             row,
-            Text(item.text, item.session, item.occurred_ns if system.is_dated else None),
+            RowText(item.text, item.session, item.occurred_ns if system.is_dated else None),
             keywords=system.keywords(item.text) if item.words is None else item.words,
             importance=item.importance,
             accessed_ns=item.accessed_ns,
         )
 
 
-def questions_of(embedded: Embedded, system: System) -> Iterator[tuple[Question, Query, "NDArray[float32]", TextIndex]]:
+def questions_of(
+    embedded: EmbeddedCase, system: System
+) -> Iterator[tuple[CaseQuestion, Query, "NDArray[float32]", TextIndex]]:
     """Yield every question that has evidence, in order, with its cosines and the rows present at that time.
 
     Its time is that of the last row: later items neither compete nor count for the rarity of words, and are not
@@ -286,20 +288,22 @@ def questions_of(embedded: Embedded, system: System) -> Iterator[tuple[Question,
             yield question, query, cosine, texts
 
 
-def ranks(total: "NDArray[float32]", texts: TextIndex, embedded: Embedded, question: Question) -> tuple[int, ...]:
+def ranks(
+    total: "NDArray[float32]", texts: TextIndex, embedded: EmbeddedCase, question: CaseQuestion
+) -> tuple[int, ...]:
     """Return the ranks of the evidence, unordered; a unit has the rank of its best item.
 
     Later items are not known yet: an agent's own call is answered from the messages before it.
     """
     units = embedded.case.units
     if units is None:
-        return _counted(total, texts, question)
+        return _count_ranks(total, texts, question)
     rows = (row for row, _ in texts.best(total, len(texts)))
     order = dict.fromkeys(units[row] for row in rows if row < question.arrived)
     return tuple(rank for rank, unit in enumerate(order, 1) if unit in question.evidence)
 
 
-def _counted(total: "NDArray[float32]", texts: TextIndex, question: Question) -> tuple[int, ...]:
+def _count_ranks(total: "NDArray[float32]", texts: TextIndex, question: CaseQuestion) -> tuple[int, ...]:
     """Return the rank of each item by counting the items before it, in the order of ``best``."""
     import numpy  # noqa: PLC0415 - loaded with the first query
 
@@ -362,8 +366,8 @@ def grid_of(base: Ranking, sweep: dict[str, tuple[Any, ...]]) -> list[Ranking]:
     return [replace(base, name=label, **values) for label, values in labels]
 
 
-def swept(
-    embedded: Sequence[Embedded],
+def sweep_rankings(
+    embedded: Sequence[EmbeddedCase],
     rankings: Sequence[Ranking],
     depth: int = 10,
     progress: Callable[[int, int], None] | None = None,
@@ -382,7 +386,7 @@ def swept(
             for shape, sharing in shapes.items():
                 _, parts = texts.score(replace(query, ranking=shape), cosine)
                 for ranking in sharing:
-                    answer = ranks(weighted(ranking, parts, texts.size), texts, each, question)
+                    answer = ranks(weigh_signals(ranking, parts, texts.size), texts, each, question)
                     results[ranking.name].append(Answer(question.category, answer))
         if progress:
             progress(done, len(embedded))

@@ -1,7 +1,7 @@
 """Formats of recorded sessions (SWE-agent, LoCoMo, BEAM, OpenAI chats), and the parts that every importer uses.
 
 A conversation is a list of messages, or an object that holds one under ``messages``, ``traj`` or ``conversation``.
-Fields that the log lacks go into metadata, so that ``rendered`` returns every message as it was.
+Fields that the log lacks go into metadata, so that ``render_message`` returns every message as it was.
 """
 
 import datetime as dates
@@ -23,7 +23,7 @@ from refold.message import INJECTED_KEY, ORIGINAL_KEY
 
 
 @contextmanager
-def located(place: str, changed: str = "") -> Generator[None]:
+def prefix_errors(place: str, changed: str = "") -> Generator[None]:
     """Prefix errors with their place; ``changed`` replaces the text for a request id that was used otherwise."""
     try:
         yield
@@ -125,7 +125,7 @@ _ANCHOR: Final = re.compile(rf"{_MONTH}-(?P<day>\d{{1,2}})-(?P<year>\d{{4}})", r
 _NOON_HOURS: Final = 12
 
 
-def occurred_ns(value: object) -> int | None:
+def parse_date_ns(value: object) -> int | None:
     """Return a date in nanoseconds since 1970, ``None`` if it is not a date; without a time zone it is taken as UTC."""
     if isinstance(value, str):
         try:
@@ -144,7 +144,7 @@ def _since_epoch_ns(moment: dates.datetime) -> int:
     return (moment - _EPOCH) // dates.timedelta(microseconds=1) * 1_000
 
 
-def spoken_ns(value: object) -> int | None:
+def parse_locomo_ns(value: object) -> int | None:
     """Return a moment such as ``1:56 pm on 8 May, 2023`` in nanoseconds since 1970, as UTC, or ``None``."""
     match = _SPOKEN.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
@@ -153,16 +153,16 @@ def spoken_ns(value: object) -> int | None:
     if not 1 <= hour <= _NOON_HOURS:
         return None
     hours = hour % _NOON_HOURS + (_NOON_HOURS if match["half"].lower() == "pm" else 0)
-    return _on_day(match, hours, int(match["minute"]))
+    return _day_ns(match, hours, int(match["minute"]))
 
 
-def anchor_ns(value: object) -> int | None:
+def parse_beam_ns(value: object) -> int | None:
     """Return the beginning of a day such as ``March-15-2024`` in nanoseconds since 1970, as UTC, or ``None``."""
     match = _ANCHOR.fullmatch(value.strip()) if isinstance(value, str) else None
-    return None if match is None else _on_day(match, 0, 0)
+    return None if match is None else _day_ns(match, 0, 0)
 
 
-def _on_day(match: re.Match[str], hour: int, minute: int) -> int | None:
+def _day_ns(match: re.Match[str], hour: int, minute: int) -> int | None:
     try:
         month = 1 + _MONTHS.index(match["month"][:3].lower())
         moment = dates.datetime(int(match["year"]), month, int(match["day"]), hour, minute, tzinfo=dates.UTC)
@@ -209,15 +209,15 @@ def ends_within_line(file: BinaryIO) -> bool:
     return file.read(1) != b"\n"
 
 
-def whole(file: BinaryIO) -> Any:
+def read_json(file: BinaryIO) -> Any:
     """Return the only JSON value of a file."""
     text = _read(file, 1, is_whole=True).removeprefix(_MARK).strip()
     if not text:
         raise InvalidInput("the file is empty; give one that holds a session")
-    return decoded(text, "the file is no JSON", "get it again, whole, and import again")
+    return decode_json(text, "the file is no JSON", "get it again, whole, and import again")
 
 
-def decoded(text: bytes, problem: str, advice: str) -> Any:
+def decode_json(text: bytes, problem: str, advice: str) -> Any:
     """Return the value of a JSON text; ``InvalidInput`` names the problem, the parser's error, and the advice."""
     try:
         return _DECODE(text)
@@ -225,7 +225,7 @@ def decoded(text: bytes, problem: str, advice: str) -> Any:
         raise InvalidInput(f"{problem} ({error}); {advice}") from error
 
 
-def _rest_of(file: BinaryIO) -> int:
+def _remaining_bytes(file: BinaryIO) -> int:
     """Return the number of bytes left to read in a file, or the bound of a document if that is less."""
     begin = file.tell()
     end = file.seek(0, os.SEEK_END)
@@ -235,7 +235,7 @@ def _rest_of(file: BinaryIO) -> int:
 
 def _read(file: BinaryIO, line: int, *, is_whole: bool) -> bytes:
     # Reads only as much as the file has, because reading up to the bound would allocate all of that first.
-    text = file.read(_rest_of(file) + 1) if is_whole else file.readline(DOCUMENT_BYTES_MAX + 1)
+    text = file.read(_remaining_bytes(file) + 1) if is_whole else file.readline(DOCUMENT_BYTES_MAX + 1)
     if len(text) > DOCUMENT_BYTES_MAX:
         raise LimitExceeded(
             f"line {line} begins a document over DOCUMENT_BYTES_MAX = {DOCUMENT_BYTES_MAX:,} bytes, all of which "
@@ -305,7 +305,7 @@ def metadata(rest: Fields, added: Fields) -> Fields:
     return others | {key: value for key, value in ours.items() if value is not None}
 
 
-def others(message: Fields) -> Fields:
+def other_fields(message: Fields) -> Fields:
     """Return the fields of a source's message for which a message of the log has no place."""
     return {key: value for key, value in message.items() if key not in FIELDS}
 
@@ -336,7 +336,7 @@ _SWE_AGENT_MARKS: Final = frozenset({("history", ITEM, "role"), *(("trajectory",
 
 
 def _swe_agent(file: BinaryIO) -> Iterator[SourceConversation]:
-    document = whole(file)
+    document = read_json(file)
     run = cast("Fields", document) if isinstance(document, dict) else {}
     history, steps = (_entries(run, key) for key in _LISTS)
     if not history and not steps:
@@ -361,16 +361,16 @@ def _entries(run: Fields, key: str) -> list[Fields]:
 
 def _swe_agent_messages(history: list[Fields], steps: list[Fields], source: Fields) -> list[SourceMessage]:
     messages: list[SourceMessage] = []
-    lone, made = _matched(history, steps)
+    lone, made = _match_steps(history, steps)
     for place, entry in enumerate(history):
-        messages += [message for step in lone.get(place, ()) for message in _lone(step, len(messages), source)]
+        messages += [message for step in lone.get(place, ()) for message in _step_messages(step, len(messages), source)]
         messages.append(_swe_agent_message(entry, made.get(place), {} if messages else source))
     for step in lone.get(len(history), ()):
-        messages += _lone(step, len(messages), source)
+        messages += _step_messages(step, len(messages), source)
     return messages
 
 
-def _matched(history: list[Fields], steps: list[Fields]) -> tuple[dict[int, list[Fields]], dict[int, Fields]]:
+def _match_steps(history: list[Fields], steps: list[Fields]) -> tuple[dict[int, list[Fields]], dict[int, Fields]]:
     """Return the steps without a message in the history, by the place they precede, and the other steps by their place.
 
     A step is matched to the next assistant message with its text; both lists are in order.
@@ -409,10 +409,10 @@ def _swe_agent_message(entry: Fields, step: Fields | None, source: Fields) -> So
     ids = cast("list[object]", entry[_IDS_KEY]) if isinstance(entry.get(_IDS_KEY), list) else []
     only = ids[0] if len(ids) == 1 else None
     added = {SOURCE_KEY: source or None, STEP_KEY: step, IN_HISTORY_KEY: None}
-    return source_message(entry, others(entry), added, tool_call_id=only)
+    return source_message(entry, other_fields(entry), added, tool_call_id=only)
 
 
-def _lone(step: Fields, before: int, source: Fields) -> Iterator[SourceMessage]:
+def _step_messages(step: Fields, before: int, source: Fields) -> Iterator[SourceMessage]:
     added = {SOURCE_KEY: None if before else source or None, STEP_KEY: step, IN_HISTORY_KEY: False}
     text = next((step[field] for field in _TEXT_KEYS if isinstance(step.get(field), str) and step[field]), "")
     yield SourceMessage("assistant", text, metadata=metadata({}, added))
@@ -440,7 +440,7 @@ def _locomo(file: BinaryIO) -> Iterator[SourceConversation]:
 
 def samples(file: BinaryIO) -> Iterator[tuple[str, Fields]]:
     """Yield the samples of a file, each with its place."""
-    document = whole(file)
+    document = read_json(file)
     listed = cast("list[object]", document) if isinstance(document, list) else [document]
     for number, sample in enumerate(listed, 1):
         place = f"sample {number}"
@@ -458,7 +458,7 @@ def sessions(sample: Fields) -> list[tuple[int, int | None, Any]]:
 
 def session_ns(talk: Fields, number: int) -> int | None:
     """Return when a session took place, in nanoseconds since 1970, ``None`` if unknown."""
-    return spoken_ns(talk.get(f"session_{number}_date_time"))
+    return parse_locomo_ns(talk.get(f"session_{number}_date_time"))
 
 
 def _is_locomo(head: bytes) -> bool:
@@ -518,7 +518,7 @@ def _beam(file: BinaryIO) -> Iterator[SourceConversation]:
     """Yield the conversations of a file; a line is checked as a whole before its first message."""
     for line, text in lines(file):
         advice = "mend the line or get the file again, and import again"
-        yield _beam_conversation(line, decoded(text, f"line {line} is no conversation in JSON", advice))
+        yield _beam_conversation(line, decode_json(text, f"line {line} is no conversation in JSON", advice))
 
 
 def _beam_conversation(line: int, document: object) -> SourceConversation:
@@ -537,9 +537,9 @@ def _beam_messages(line: int, messages: list[Any], source: Fields) -> list[Sourc
     made: list[SourceMessage] = []
     for place, message in enumerate(messages, 1):
         fields = _message(line, place, message)
-        day_ns = anchor_ns(fields.get("time_anchor")) or day_ns
+        day_ns = parse_beam_ns(fields.get("time_anchor")) or day_ns
         added = {SOURCE_KEY: None if made else source or None}
-        made.append(source_message(fields, others(fields), added, occurred_ns=day_ns))
+        made.append(source_message(fields, other_fields(fields), added, occurred_ns=day_ns))
     return made
 
 
@@ -564,7 +564,7 @@ _OPENAI_MARKS: Final = frozenset({(ITEM, "role"), *((key, ITEM, "role") for key 
 def _openai(file: BinaryIO) -> Iterator[SourceConversation]:
     for line, text in lines(file):
         advice = "mend the line or remove it, and import again"
-        yield _openai_conversation(line, decoded(text, f"line {line} is no conversation in JSON", advice))
+        yield _openai_conversation(line, decode_json(text, f"line {line} is no conversation in JSON", advice))
 
 
 def _openai_conversation(line: int, document: object) -> SourceConversation:
@@ -592,13 +592,13 @@ def _own_id(fields: Fields) -> str | None:
 
 
 def _openai_messages(line: int, messages: list[Any], fields: Fields, system: Any) -> Iterator[SourceMessage]:
-    began_ns = next((ns for key in _DATE_KEYS if (ns := occurred_ns(fields.get(key))) is not None), None)
+    began_ns = next((ns for key in _DATE_KEYS if (ns := parse_date_ns(fields.get(key))) is not None), None)
     if system is not None:
         extra = metadata({}, {SOURCE_KEY: fields or None, IN_MESSAGES_KEY: False})
         yield SourceMessage("system", system, occurred_ns=began_ns, metadata=extra)
     for place, message in enumerate(messages, 1):
         own = _message(line, place, message)
-        rest = others(own)
+        rest = other_fields(own)
         moment_ns = _take_date(rest)
         source = fields or None if place == 1 and system is None else None
         when_ns = began_ns if moment_ns is None else moment_ns
@@ -608,14 +608,14 @@ def _openai_messages(line: int, messages: list[Any], fields: Fields, system: Any
 def _take_date(fields: Fields) -> int | None:
     """Remove and return the first field of a message that is a date; a field that only has the name of one stays."""
     for key in _DATE_KEYS:
-        moment_ns = occurred_ns(fields.get(key))
+        moment_ns = parse_date_ns(fields.get(key))
         if moment_ns is not None:
             del fields[key]
             return moment_ns
     return None
 
 
-def rendered(message: Message) -> Fields:
+def render_message(message: Message) -> Fields:
     """Return a message as it was imported: absent fields are absent, and null fields are null."""
     values = ((field, getattr(message, field)) for field in FIELDS)
     fields = {field: value for field, value in values if value is not None or field == "content"}

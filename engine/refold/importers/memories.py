@@ -22,12 +22,12 @@ from refold.importers.formats import (
     Fields,
     MemoryFormat,
     SourceMemory,
-    decoded,
+    decode_json,
     lines,
-    located,
     metadata,
-    occurred_ns,
+    parse_date_ns,
     paths,
+    prefix_errors,
     samples,
     session_ns,
     sessions,
@@ -61,7 +61,7 @@ def _is_json(head: bytes) -> bool:
 def _json_memories(path: Path) -> Iterator[SourceMemory]:
     """Yield the memories of a file, after checking all of them."""
     with path.open("rb") as file:
-        memories = [memory for line, text in lines(file) for memory in _of_line(line, text)]
+        memories = [memory for line, text in lines(file) for memory in _line_memories(line, text)]
     keys: dict[str, str] = {}
     for memory in memories:
         if keys.setdefault(memory.key, memory.place) != memory.place:
@@ -71,10 +71,10 @@ def _json_memories(path: Path) -> Iterator[SourceMemory]:
     yield from memories
 
 
-def _of_line(line: int, text: bytes) -> Iterator[SourceMemory]:
+def _line_memories(line: int, text: bytes) -> Iterator[SourceMemory]:
     advice = "mend the line or remove it, and import again"
-    document = decoded(text, f"line {line} is no memory in JSON", advice)
-    listed = _listed(document)
+    document = decode_json(text, f"line {line} is no memory in JSON", advice)
+    listed = _find_list(document)
     if listed is None:
         yield from _json_memory(f"line {line}", str(line), document)
         return
@@ -82,7 +82,7 @@ def _of_line(line: int, text: bytes) -> Iterator[SourceMemory]:
         yield from _json_memory(f"line {line}, memory {number}", f"{line}/{number}", item)
 
 
-def _listed(document: object) -> list[object] | None:
+def _find_list(document: object) -> list[object] | None:
     if isinstance(document, list):
         return cast("list[object]", document)
     fields = cast("Fields", document) if isinstance(document, dict) else {}
@@ -134,7 +134,7 @@ def _take_moment(fields: Fields) -> int | None:
             del fields[key]
             return value
     for key in _DATE_KEYS:
-        moment_ns = occurred_ns(fields.get(key))
+        moment_ns = parse_date_ns(fields.get(key))
         if moment_ns is not None:
             # The date's text stays, because it says more than its moment: its zone, and how precise it is.
             return moment_ns
@@ -172,7 +172,7 @@ def _mem0_memories(path: Path) -> Iterator[SourceMemory]:
         raise InvalidInput(
             f"the file is no database that SQLite can read ({error}); give mem0's history.db, whole"
         ) from error
-    yield from [memory for rows in histories.values() for memory in _alive(rows)]
+    yield from [memory for rows in histories.values() for memory in _live_memories(rows)]
 
 
 def _rows(database: "sqlite3.Connection") -> Iterator[Fields]:
@@ -184,9 +184,9 @@ def _rows(database: "sqlite3.Connection") -> Iterator[Fields]:
         yield {name: value for name, value in zip(columns, row, strict=True) if value is not None}
 
 
-def _alive(rows: list[Fields]) -> Iterator[SourceMemory]:
+def _live_memories(rows: list[Fields]) -> Iterator[SourceMemory]:
     last = rows[-1]
-    content = _first(last, _NEW_TEXTS)
+    content = _first_value(last, _NEW_TEXTS)
     if last.get("is_deleted") or str(last.get("event")).upper() == "DELETE" or not content:
         return
     memory_id: str = last["memory_id"]
@@ -195,11 +195,11 @@ def _alive(rows: list[Fields]) -> Iterator[SourceMemory]:
         memory_id,
         content,
         metadata={MEM0_KEY: {"id": memory_id, "history": rows}},
-        occurred_ns=occurred_ns(_first(rows[0], _TIMES)),
+        occurred_ns=parse_date_ns(_first_value(rows[0], _TIMES)),
     )
 
 
-def _first(row: Fields, names: tuple[str, ...]) -> Any:
+def _first_value(row: Fields, names: tuple[str, ...]) -> Any:
     return next((row[name] for name in names if name in row), None)
 
 
@@ -218,13 +218,13 @@ _FACT_PARTS: Final = 2
 def _observations(path: Path) -> Iterator[SourceMemory]:
     """Yield the facts of a file, after checking all of them."""
     with path.open("rb") as file:
-        found = [memory for place, sample in samples(file) for memory in _of_sample(place, sample)]
+        found = [memory for place, sample in samples(file) for memory in _sample_memories(place, sample)]
     if not found:
         raise InvalidInput(f"the samples have no observations; {_ADVICE}, or import it without --facts")
     yield from found
 
 
-def _of_sample(place: str, sample: Fields) -> Iterator[SourceMemory]:
+def _sample_memories(place: str, sample: Fields) -> Iterator[SourceMemory]:
     observed = sample.get("observation", {})
     if not isinstance(observed, dict):
         raise InvalidInput(f"{place} has an observation that is no object; {_ADVICE}")
@@ -305,7 +305,7 @@ def read_memories(path: Path, *, format: str | None = None) -> list[SourceMemory
     with open_source(path):
         # Raises refold's own errors for a path that cannot be read, before the reader opens it.
         pass
-    with located(str(path)):
+    with prefix_errors(str(path)):
         return list(reader.memories(path))
 
 
@@ -361,7 +361,7 @@ def import_memories(
                 f"was imported into {home} before, and was another memory then; give the file another name to import "
                 "both"
             )
-            with located(f"{path}: {one.place}", changed):
+            with prefix_errors(f"{path}: {one.place}", changed):
                 if home not in projects:
                     projects[home] = memory.project(home)
                 entry = projects[home].add(

@@ -26,8 +26,8 @@ from refold.importers.formats import (
     SessionFormat,
     SourceConversation,
     SourceMessage,
-    located,
-    rendered,
+    prefix_errors,
+    render_message,
 )
 from refold.importers.traces import CLAUDE_CODE, OTEL
 from refold.importers.values import stream_name
@@ -37,11 +37,11 @@ from refold.message import MessageAppended, imported_messages
 def transcript(memory: Memory, conversation_id: str) -> Iterator[Message]:
     """Yield every message that was appended to a conversation; a fork begins with those that it was forked from."""
     known = {(message.seq, message.id): message for message in memory.conversation(conversation_id).history()}
-    for message in _appended(memory, conversation_id):
+    for message in _appended_messages(memory, conversation_id):
         yield known.get((message.seq, message.id), message)  # With its current content, if it was replaced.
 
 
-def _appended(memory: Memory, conversation_id: str) -> Iterator[Message]:
+def _appended_messages(memory: Memory, conversation_id: str) -> Iterator[Message]:
     frozen = [memory.conversation(conversation_id).at(memory.head)]
     while True:  # Down to the first conversation that it was forked from, through any number of forks.
         first = next((event for event, _ in frozen[-1].events()), None)
@@ -60,7 +60,7 @@ def export_openai(memory: Memory, file: IO[bytes]) -> int:
     """Write every conversation as a line of OpenAI chat messages, the oldest first; return how many were written."""
     ids = sorted(memory.conversations(), key=lambda each: next(memory.conversation(each).events()).stamp.seq)
     for conversation_id in ids:
-        messages = [rendered(message) for message in transcript(memory, conversation_id)]
+        messages = [render_message(message) for message in transcript(memory, conversation_id)]
         file.write(msgspec.json.encode({"id": conversation_id, "messages": messages}) + b"\n")
     return len(ids)
 
@@ -93,7 +93,7 @@ _HEAD_BYTES: Final = 1 << 18
 _PAGE_MESSAGES: Final = 10_000
 
 
-class Imported(Struct, frozen=True):
+class ImportResult(Struct, frozen=True):
     """The result of an import: the ``messages`` and ``events`` that it appended, and the ``known`` messages."""
 
     file: str
@@ -149,7 +149,9 @@ def open_source(path: Path) -> BinaryIO:
         raise InvalidInput(f"reading {path}: {error}; give a file that can be read") from error
 
 
-def import_file(memory: Memory, path: Path, *, format: str | None = None, progress: Progress | None = None) -> Imported:
+def import_file(
+    memory: Memory, path: Path, *, format: str | None = None, progress: Progress | None = None
+) -> ImportResult:
     """Import a file of sessions into a memory; ``format=None`` detects the format from the content.
 
     Raises ``InvalidInput`` with file and line for malformed data; conversations before that line stay.
@@ -160,7 +162,7 @@ def import_file(memory: Memory, path: Path, *, format: str | None = None, progre
     return _SessionImport(memory, reader, path).run(progress)
 
 
-def _load(memory: Memory, path: Path, progress: Progress | None) -> Imported:
+def _load(memory: Memory, path: Path, progress: Progress | None) -> ImportResult:
     with open_source(path):
         loaded = memory.load(path, progress)
     conversations: set[str] = set()
@@ -169,7 +171,7 @@ def _load(memory: Memory, path: Path, progress: Progress | None) -> Imported:
         messages += isinstance(event, MessageAppended)
         if stamp.stream.startswith("conversation/"):
             conversations.add(stamp.stream)
-    return Imported(str(path), REFOLD.name, len(conversations), messages, loaded.events, 0, loaded.repeated)
+    return ImportResult(str(path), REFOLD.name, len(conversations), messages, loaded.events, 0, loaded.repeated)
 
 
 class _SessionImport:
@@ -183,16 +185,16 @@ class _SessionImport:
         self._messages = 0
         self._known = 0
 
-    def run(self, progress: Progress | None) -> Imported:
+    def run(self, progress: Progress | None) -> ImportResult:
         head = self._memory.head
         with open_source(self._path) as file:
             size_bytes = self._path.stat().st_size
-            for conversation in self._located(self._reader.conversations(file)):
+            for conversation in self._prefix_errors(self._reader.conversations(file)):
                 self._import(conversation)
                 if progress is not None:
                     progress(file.tell(), size_bytes)
         events = self._memory.head - head
-        return Imported(
+        return ImportResult(
             str(self._path),
             self._reader.name,
             len(self._places),
@@ -202,8 +204,8 @@ class _SessionImport:
             repeated=not events and self._known > 0,
         )
 
-    def _located(self, items: Iterator[ItemType]) -> Iterator[ItemType]:
-        with located(str(self._path)):
+    def _prefix_errors(self, items: Iterator[ItemType]) -> Iterator[ItemType]:
+        with prefix_errors(str(self._path)):
             yield from items
 
     def _import(self, conversation: SourceConversation) -> None:
@@ -216,9 +218,9 @@ class _SessionImport:
                 f"give each conversation an id of its own, or none"
             )
         self._places[conversation_id] = conversation.where
-        with located(place):
+        with prefix_errors(place):
             chat = self._memory.conversation(conversation_id, project=conversation.project)
-        numbered = enumerate(self._located(conversation.messages), 1)
+        numbered = enumerate(self._prefix_errors(conversation.messages), 1)
         while page := list(islice(numbered, _PAGE_MESSAGES)):
             new = 0
             with self._memory.acting(f"import:{self._reader.name}"), self._memory.batch():
@@ -233,7 +235,7 @@ def _append(chat: Conversation, number: int, message: SourceMessage, place: str)
         f"{chat.id} was imported before, and this message was another one then; "
         "give the file another name to import both"
     )
-    with located(place, changed):
+    with prefix_errors(place, changed):
         appended = chat.append(
             message.role,
             message.content,

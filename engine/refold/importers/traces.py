@@ -13,12 +13,12 @@ from refold.importers.formats import (
     SessionFormat,
     SourceConversation,
     SourceMessage,
-    decoded,
+    decode_json,
     ends_within_line,
     lines,
     metadata,
-    occurred_ns,
-    others,
+    other_fields,
+    parse_date_ns,
     paths,
     source_message,
 )
@@ -50,7 +50,7 @@ def _claude_code(file: BinaryIO) -> Iterator[SourceConversation]:
                 f"be held in RAM; split the file"
             )
         try:
-            line = decoded(
+            line = decode_json(
                 text, f"line {number} is no line of a session in JSON", "mend it or remove it, and import again"
             )
         except InvalidInput:
@@ -67,8 +67,8 @@ def _claude_code(file: BinaryIO) -> Iterator[SourceConversation]:
         first_lines.setdefault(own_id, (number, cwd if isinstance(cwd, str) and cwd else None))
         own = cast("Fields", message)
         rest = {key: value for key, value in fields.items() if key not in ("message", "timestamp")}
-        added = {API_KEY: others(own) or None, BEFORE_KEY: waiting or None}
-        moment_ns = occurred_ns(fields.get("timestamp"))
+        added = {API_KEY: other_fields(own) or None, BEFORE_KEY: waiting or None}
+        moment_ns = parse_date_ns(fields.get("timestamp"))
         sessions.setdefault(own_id, []).append(source_message(own, rest, added, occurred_ns=moment_ns))
         waiting = []
     if not sessions:
@@ -116,12 +116,12 @@ def _otel(file: BinaryIO) -> Iterator[SourceConversation]:
     """Yield the conversations of a file, after checking all of them."""
     calls: dict[str, list[Fields]] = {}
     for number, text in lines(file):
-        document = decoded(text, f"line {number} holds no spans in JSON", "mend it or remove it, and import again")
+        document = decode_json(text, f"line {number} holds no spans in JSON", "mend it or remove it, and import again")
         for span in _spans(document):
             own_id = span["attributes"].get(_CONVERSATION) or span["trace_id"]
             if isinstance(own_id, str) and own_id:
                 calls.setdefault(own_id, []).append(span)
-    found = {own_id: _messages_in(spans) for own_id, spans in calls.items()}
+    found = {own_id: _merge_messages(spans) for own_id, spans in calls.items()}
     if not any(found.values()):
         raise InvalidInput(
             "no span of the file has messages of a model; let the tracer record them (in gen_ai.input.messages and "
@@ -173,7 +173,7 @@ def _time_ns(span: Fields, nanoseconds: str, date: str) -> int | None:
         if len(value) > _DIGITS_MAX:
             raise InvalidInput(f"{nanoseconds} of a span has {len(value)} digits; give nanoseconds since 1970")
         value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else occurred_ns(span.get(date))
+    return value if isinstance(value, int) and not isinstance(value, bool) else parse_date_ns(span.get(date))
 
 
 def _attributes(listed: object) -> Fields:
@@ -195,7 +195,7 @@ def _value(value: object) -> Any:
     return None
 
 
-def _messages_in(spans: list[Fields]) -> list[SourceMessage]:
+def _merge_messages(spans: list[Fields]) -> list[SourceMessage]:
     """Return the messages of calls, each only once."""
     messages: list[SourceMessage] = []
     known: list[object] = []
@@ -213,7 +213,7 @@ def _messages_in(spans: list[Fields]) -> list[SourceMessage]:
             cursor = len(known)
             added = about | {"model": model if is_output else None}
             moment_ns = span["end_ns"] if is_output else span["begin_ns"]
-            messages.append(source_message(fields, metadata(others(fields), {}), added, occurred_ns=moment_ns))
+            messages.append(source_message(fields, metadata(other_fields(fields), {}), added, occurred_ns=moment_ns))
     return messages
 
 
@@ -222,16 +222,16 @@ def _messages_of(span: Fields) -> Iterator[tuple[str, Fields]]:
     tables = [span["attributes"], *(event["attributes"] for event in span["events"])]
     for name in _LISTS:
         for table in tables:
-            yield from ((name, message) for message in _listed(name, table.get(name)))
+            yield from ((name, message) for message in _list_messages(name, table.get(name)))
     for prefix in ("gen_ai.prompt", "gen_ai.completion"):
-        yield from ((prefix, message) for message in _numbered(span["attributes"], prefix))
+        yield from ((prefix, message) for message in _numbered_messages(span["attributes"], prefix))
     for event in span["events"]:
         role = _EVENT_ROLES.get(str(event["name"]))
         if role is not None:
-            yield str(event["name"]), _of_event(role, event["attributes"])
+            yield str(event["name"]), _event_message(role, event["attributes"])
 
 
-def _parsed(value: object) -> Any:
+def _parse_json(value: object) -> Any:
     """Return the value of a JSON text, or any other value as it is."""
     if not isinstance(value, str):
         return value
@@ -241,21 +241,21 @@ def _parsed(value: object) -> Any:
         return value
 
 
-def _listed(name: str, value: object) -> Iterator[Fields]:
-    found = _parsed(value)
+def _list_messages(name: str, value: object) -> Iterator[Fields]:
+    found = _parse_json(value)
     if name == _LISTS[0] and found:
         parts = [{"type": "text", "content": found}] if isinstance(found, str) else _dicts(found)
-        yield from _of_parts("system", parts, {})
+        yield from _join_parts("system", parts, {})
         return
     for message in _dicts(found):
         rest = {key: value for key, value in message.items() if key not in ("role", "parts")}
         if "parts" in message:
-            yield from _of_parts(str(message.get("role", "user")), _dicts(message["parts"]), rest)
+            yield from _join_parts(str(message.get("role", "user")), _dicts(message["parts"]), rest)
         elif "role" in message:
             yield message
 
 
-def _of_parts(role: str, parts: list[Fields], rest: Fields) -> Iterator[Fields]:
+def _join_parts(role: str, parts: list[Fields], rest: Fields) -> Iterator[Fields]:
     """Yield a message that comes in parts, and a message of its own for each tool response."""
     texts = [str(part.get("content")) for part in parts if part.get("type") == "text"]
     calls = [_call(part) for part in parts if part.get("type") == "tool_call"]
@@ -278,7 +278,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _numbered(attributes: Fields, prefix: str) -> Iterator[Fields]:
+def _numbered_messages(attributes: Fields, prefix: str) -> Iterator[Fields]:
     """Yield messages whose fields are separate attributes, such as ``gen_ai.prompt.0.role``."""
     number = 0
     while (start := f"{prefix}.{number}.") and any(key.startswith(start) for key in attributes):
@@ -294,9 +294,9 @@ def _numbered(attributes: Fields, prefix: str) -> Iterator[Fields]:
         number += 1
 
 
-def _of_event(role: str, attributes: Fields) -> Fields:
+def _event_message(role: str, attributes: Fields) -> Fields:
     """Return the message of an event, whose fields are attributes, or JSON in one attribute."""
-    own = {key: _parsed(value) if key in ("message", "tool_calls") else value for key, value in attributes.items()}
+    own = {key: _parse_json(value) if key in ("message", "tool_calls") else value for key, value in attributes.items()}
     inner = own.pop("message", None)
     own |= cast("Fields", inner) if isinstance(inner, dict) else {"content": inner} if inner is not None else {}
     message: Fields = {"role": role, "content": own.pop("content", None)}

@@ -71,7 +71,9 @@ def event_json(memory: Memory, recorded: Recorded, *, full: bool = False) -> dic
         return {**line, "event": {"tag": event.tag}}
     fields = event_to_json(event, _engine(memory).reader.names(), erased=stamp.erased)
     own = {name: getattr(event, name) for name in fields if name in event.__struct_fields__}
-    packed = {name: _unpacked(name, value, full=full) for name, value in own.items() if type(value) in (bytes, tuple)}
+    packed = {
+        name: _unpack_value(name, value, full=full) for name, value in own.items() if type(value) in (bytes, tuple)
+    }
     return {**line, "event": fields | packed}
 
 
@@ -81,12 +83,12 @@ _JSON_TEXTS: Final = frozenset(("arguments", "result"))
 _NUMBER_BYTES: Final = 4
 
 
-def _unpacked(name: str, value: Any, *, full: bool) -> Any:
+def _unpack_value(name: str, value: Any, *, full: bool) -> Any:
     """Return the value of an event's field as plain values, including the packed parts of structs in it."""
     if isinstance(value, (tuple, list)):
-        return [_unpacked(name, item, full=full) for item in cast("list[Any]", value)]
+        return [_unpack_value(name, item, full=full) for item in cast("list[Any]", value)]
     if isinstance(value, Struct):
-        return {field: _unpacked(field, getattr(value, field), full=full) for field in value.__struct_fields__}
+        return {field: _unpack_value(field, getattr(value, field), full=full) for field in value.__struct_fields__}
     if not isinstance(value, bytes):
         return value
     if name in _VECTORS:

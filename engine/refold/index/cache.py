@@ -24,7 +24,7 @@ class _Index(Protocol):
 S = TypeVar("S", bound=_Index)
 
 
-class _Cached(Generic[S]):
+class _CachedIndex(Generic[S]):
     """An index in RAM, with its bytes, rows and parts when it was last weighed."""
 
     __slots__ = ("index", "nbytes", "parts", "rows")
@@ -48,7 +48,7 @@ class IndexCache(Generic[S]):
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._cached: OrderedDict[Hashable, _Cached[S]] = OrderedDict()
+        self._cached: OrderedDict[Hashable, _CachedIndex[S]] = OrderedDict()
         self._locks: dict[Hashable, threading.Lock] = {}  # The locks of indexes that are being filled.
         self.nbytes = 0  # Approximate bytes of the indexes in RAM, each as of its last use.
 
@@ -70,7 +70,7 @@ class IndexCache(Generic[S]):
                 if self._locks.get(key) is not lock:  # Another thread has filled the index meanwhile, or failed to.
                     continue
                 try:
-                    cached = _Cached(fill())
+                    cached = _CachedIndex(fill())
                     with self._lock:
                         self._cached[key] = cached
                         leaving = self._evict()

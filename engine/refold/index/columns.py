@@ -89,7 +89,7 @@ class Column:
             self._move(len(self._values))
         self._values[rows] = values
 
-    def reach(self, count: int, filler: float) -> None:
+    def pad(self, count: int, filler: float) -> None:
         """Append rows with the value `filler` until there are `count`."""
         if count > self.count:
             self.extend(filler, count - self.count)
@@ -114,7 +114,7 @@ class Column:
         self._is_lent = False
 
 
-def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Array:
+def normalise(vectors: Any, dimensions: int, *, count: int | None = None) -> Array:
     """Scale vectors, one in each line, to length 1, each independently of the others.
 
     `vectors` are raw float32 bytes, an array, or sequences of numbers. Raises `InvalidInput` for a vector that is
@@ -124,7 +124,7 @@ def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Ar
     if count is not None and len(lines) != count:
         raise InvalidInput(f"{len(lines)} vectors where {count} is asked for; give {count} of {dimensions} numbers")
     if len(lines) == 1:
-        return _one(lines)
+        return _normalise_one(lines)
     lengths = np.sqrt(np.sum(lines * lines, axis=1))
     # The square of a single-precision number cannot overflow in double precision, so a length is infinite or NaN only
     # if a number is not finite.
@@ -137,7 +137,7 @@ def normalised(vectors: Any, dimensions: int, *, count: int | None = None) -> Ar
     return units
 
 
-def _one(line: Array) -> Array:
+def _normalise_one(line: Array) -> Array:
     """Normalise one vector with fewer calls, because every search starts with this."""
     length = math.sqrt(np.add.reduce(line[0] * line[0]))
     if not 0.0 < length < math.inf:
@@ -314,7 +314,7 @@ class Keywords:
         if self._waiting:
             self._behind.append(tuple(keywords))
             return
-        row, distinct = self._counts.count, _lowered(keywords)
+        row, distinct = self._counts.count, _lower_keywords(keywords)
         for keyword in distinct:
             posting = self._postings.get(keyword)
             if posting is None:
@@ -331,12 +331,12 @@ class Keywords:
         else:
             self._waiting = rows
 
-    def _settle(self) -> None:
+    def _index_waiting(self) -> None:
         """Index the first rows, which are waiting."""
         if not self._waiting:
             return
         rows, self._waiting = self._waiting, ()
-        distinct = list(map(_lowered, rows))
+        distinct = list(map(_lower_keywords, rows))
         counts = [len(keywords) for keywords in distinct]
         flat = [keyword for keywords in distinct for keyword in keywords]
         self._postings = postings_of(flat, np.repeat(np.arange(len(rows)), counts))
@@ -346,16 +346,16 @@ class Keywords:
         for keywords in behind:
             self.append(keywords)
 
-    def reach(self, count: int) -> None:
+    def pad(self, count: int) -> None:
         """Add rows without keywords until there are `count`."""
         if count > len(self._waiting) + len(self._behind):
-            self._settle()
-            self._counts.reach(count, 0)
+            self._index_waiting()
+            self._counts.pad(count, 0)
 
     def codes(self, keywords: Collection[str], count: int) -> Codes:
         """Compute the codes of the first `count` rows for a query's keywords."""
-        self._settle()
-        distinct = _lowered(keywords)
+        self._index_waiting()
+        distinct = _lower_keywords(keywords)
         is_wide = self._has_long or len(distinct) >= _STEP
         step = _WIDE_STEP if is_wide else _STEP
         values: Any = self._counts.values[:count].astype(np.int64 if is_wide else np.uint16)
@@ -372,10 +372,10 @@ class Keywords:
         begin = steps.count
         if begin < count:
             rows = posting.rows()
-            steps.reach(count, 0)
+            steps.pad(count, 0)
             steps.values[rows[rows.searchsorted(begin) : rows.searchsorted(count)]] = _STEP
         return steps.values[:count]
 
 
-def _lowered(keywords: Iterable[str]) -> set[str]:
+def _lower_keywords(keywords: Iterable[str]) -> set[str]:
     return {keyword.lower() for keyword in keywords}

@@ -79,7 +79,7 @@ class Graph:
         """Approximate bytes in RAM; hnswlib copies the vectors."""
         return 2_500_000 + len(self.rows) * (4 * int(self.index.dim) + 20 * _LINKS)
 
-    def near(self, vector: Array, width: int) -> tuple[Rows, Array] | None:
+    def search(self, vector: Array, width: int) -> tuple[Rows, Array] | None:
         """Find about `width` nearest rows and their cosines, nearest first, twins last; `None` if the graph is torn.
 
         hnswlib raises, and leaks, if it reaches fewer rows than requested. A graph that raises is never searched again.
@@ -116,12 +116,12 @@ def build(matrix: Array, alive: Array, base: Graph | None, is_needed: Callable[[
         return None
     begin = 0 if base is None else base.end
     fresh = begin + np.flatnonzero(alive[begin:])
-    labelled, twins = _sort_out(matrix, fresh, base)
+    labelled, twins = _split_twins(matrix, fresh, base)
     first = 0 if base is None else len(base.rows)
     if first + len(labelled) == 0:
         return None
     if base is None:
-        index = _empty(hnswlib, matrix.shape[1], len(labelled))
+        index = _new_index(hnswlib, matrix.shape[1], len(labelled))
     else:
         index = copy(base.index)
         index.resize_index(first + len(labelled))
@@ -134,7 +134,7 @@ def build(matrix: Array, alive: Array, base: Graph | None, is_needed: Callable[[
     return _probe(Graph(index, rows, twins, len(alive), BREADTH_MIN), matrix)
 
 
-def _sort_out(matrix: Array, fresh: Rows, base: Graph | None) -> tuple[Rows, dict[int, list[int]]]:
+def _split_twins(matrix: Array, fresh: Rows, base: Graph | None) -> tuple[Rows, dict[int, list[int]]]:
     """Split rows into those that get a label and the twins of labelled rows."""
     known: list[int] = [] if base is None else base.rows.tolist()
     # Two vectors with the same hash are taken for equal; a collision takes about 2**32 rows.
@@ -150,7 +150,7 @@ def _sort_out(matrix: Array, fresh: Rows, base: Graph | None) -> tuple[Rows, dic
     return np.array(labelled, np.intp), twins
 
 
-def _empty(hnswlib: Any, dimensions: int, capacity: int) -> Any:
+def _new_index(hnswlib: Any, dimensions: int, capacity: int) -> Any:
     index = hnswlib.Index(space="ip", dim=dimensions)
     index.init_index(capacity, M=_LINKS, ef_construction=_CONSTRUCTION)
     return index
@@ -199,7 +199,7 @@ class UnfitGraph(StoreCorrupt):
     """A stored graph that does not belong to these rows; the graph has to be built."""
 
 
-class _Packed(msgspec.Struct, frozen=True, array_like=True):
+class _PackedGraph(msgspec.Struct, frozen=True, array_like=True):
     """A graph as it is stored, its rows identified by the seqs of the events that carry their vectors."""
 
     name: str
@@ -217,7 +217,7 @@ class _Packed(msgspec.Struct, frozen=True, array_like=True):
 
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
-_DECODE: Final = msgspec.msgpack.Decoder(_Packed).decode
+_DECODE: Final = msgspec.msgpack.Decoder(_PackedGraph).decode
 
 
 def pack(graph: Graph, sources: Array, name: str, position: int) -> bytes:
@@ -235,7 +235,7 @@ def pack(graph: Graph, sources: Array, name: str, position: int) -> bytes:
         for seq in dict.fromkeys(sources[rows].tolist())
         if seq != int(sources[graph.rows[label]])
     ]
-    packed = _Packed(
+    packed = _PackedGraph(
         name,
         int(graph.index.dim),
         graph.breadth,
@@ -246,14 +246,14 @@ def pack(graph: Graph, sources: Array, name: str, position: int) -> bytes:
         np.array([label for label, _ in twins], "<u4").tobytes(),
         np.array([seq for _, seq in twins], "<i8").tobytes(),
         state["element_levels"][: len(graph.rows)].astype(np.uint8).tobytes(),
-        _cleaned(level0[:, : state["offset_data"]]),
-        _cleaned(above),
+        _clear_stale(level0[:, : state["offset_data"]]),
+        _clear_stale(above),
     )
     body = _MAGIC + _ENCODE(packed)
     return body + _digest(body)
 
 
-def _cleaned(lists: Array) -> bytes:
+def _clear_stale(lists: Array) -> bytes:
     """Zero the stale values that hnswlib leaves behind the links in use."""
     lines = np.ascontiguousarray(lists).view("<u4").copy()
     lines[:, 0] &= 0xFFFF
@@ -308,7 +308,7 @@ def unpack(blob: bytes, name: str, matrix: Array, sources: Array, alive: Array) 
     return Graph(_index(hnswlib, packed, matrix, rows), rows, twins, end, packed.breadth), packed.position
 
 
-def _unpack(blob: bytes) -> _Packed:
+def _unpack(blob: bytes) -> _PackedGraph:
     if not blob.startswith(_MAGIC):
         _refuse(f"it begins with {blob[: len(_MAGIC)]!r}")
     if not is_intact(blob):
@@ -325,7 +325,7 @@ def _unpack(blob: bytes) -> _Packed:
     return packed
 
 
-def _check_links(packed: _Packed, levels: Array, lowest: Array, upper: Array, twin_labels: Array) -> None:
+def _check_links(packed: _PackedGraph, levels: Array, lowest: Array, upper: Array, twin_labels: Array) -> None:
     """Refuse every value that would make hnswlib access memory out of bounds."""
     rows = len(levels)
     is_entry = 0 <= packed.entry < rows
@@ -365,8 +365,8 @@ def _places(seqs: Array, sources: Array) -> Rows:
     return places
 
 
-def _index(hnswlib: Any, packed: _Packed, matrix: Array, rows: Rows) -> Any:
-    state = _empty(hnswlib, packed.dimensions, 1).__getstate__()[0]
+def _index(hnswlib: Any, packed: _PackedGraph, matrix: Array, rows: Rows) -> Any:
+    state = _new_index(hnswlib, packed.dimensions, 1).__getstate__()[0]
     count, vectors_begin, labels_begin = len(rows), state["offset_data"], state["label_offset"]
     level0: Array = np.empty((count, state["size_data_per_element"]), np.uint8)
     level0[:, :vectors_begin] = np.frombuffer(packed.lowest, np.uint8).reshape(count, vectors_begin)

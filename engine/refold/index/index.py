@@ -20,14 +20,14 @@ from refold.event import Event
 from refold.index import hnsw
 from refold.index.cache import IndexCache
 from refold.index.columns import Array
-from refold.index.packed import Packed, UnfitRows, refuse
+from refold.index.packed import PackedArrays, UnfitRows, refuse
 from refold.index.project import DECIMALS, IndexedStream, ProjectIndex, VectorLoader, exact_cosine, unit, vector_of
 from refold.index.ranking import SIGNALS, TEXT_SIGNALS, Filter, Query
 from refold.index.search import Match, Matches, nearest, recency_of, search, search_many
-from refold.index.signals import TextIndex, weighted
+from refold.index.signals import TextIndex, weigh_signals
 from refold.index.table import Crossover, TableView, VectorTable
 from refold.limits import EPISODES_PARTS_COUNT, INDEX_PARTS_COUNT, PACKED_ROWS_BYTES_MAX, PACKED_ROWS_MIN
-from refold.views.facts import FACTS, Facts, Memories
+from refold.views.facts import FACTS, Facts, MemoryList
 
 _NEVER: Final = Crossover(2**31, 2**31)
 # The row counts from which live streams are searched with a graph; `None` to derive them from a timed product.
@@ -80,7 +80,7 @@ class IndexView(NamedTuple):
         return replace(query, filter=replace(query.filter, rows=np.array(rows, np.intp)))
 
 
-class Needs(NamedTuple):
+class ViewOptions(NamedTuple):
     """Requirements of a search beyond the rows of a state."""
 
     own_rows: bool = False  # A view of later rows does not suffice.
@@ -101,7 +101,7 @@ class FillRequest(NamedTuple):
     facts: Facts
     model: str
     dimensions: int
-    memories: Memories
+    memories: MemoryList
     facts_seq: int
     donors: list[ProjectIndex]
     old: ProjectIndex | None
@@ -109,7 +109,7 @@ class FillRequest(NamedTuple):
     is_live: bool
 
 
-class Source(NamedTuple):
+class IndexSource(NamedTuple):
     """The parts of a store that the indexes need."""
 
     name: str
@@ -122,7 +122,7 @@ class Source(NamedTuple):
     """Returns the last event of a stream at or before a seq: the number of the stream that holds it, and its seq."""
     graph: Callable[[int], bytes | None]  # Returns the stored graph of a stream, by its number.
     store_graph: Callable[[int, bytes], None]  # Stores the graph of a stream, by its number, with the next commit.
-    rows: Callable[[int], Packed | None]
+    rows: Callable[[int], PackedArrays | None]
     """Returns the packed rows of a stream, by its number; raises `UnfitRows` if they cannot be read."""
     changed: Callable[[int, int, int], list[str] | None]
     """Returns the ids that the events of a stream, by its number, changed between two seqs; `None` for too many."""
@@ -131,7 +131,7 @@ class Source(NamedTuple):
 class Indexes:
     """The indexes of all projects; `view`, `new_graphs` and `new_rows` need the state lock, other methods do not."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: IndexSource) -> None:
         self._source = source
         self.loader = VectorLoader(source.load_vectors)
         self._projects: IndexCache[ProjectIndex] = IndexCache(source.memory_bytes // INDEX_PARTS_COUNT)
@@ -160,7 +160,7 @@ class Indexes:
             self._projects.touch(index.key, index)
 
     def view(
-        self, key: str, facts: Facts, at: int | None, pending: Sequence[Event], needs: Needs
+        self, key: str, facts: Facts, at: int | None, pending: Sequence[Event], needs: ViewOptions
     ) -> IndexView | FillRequest | None:
         """Return the rows of a state, a request to fill them, or `None` if there are none.
 
@@ -172,13 +172,13 @@ class Indexes:
         stream = self._source.stream(key)
         is_live = stream is not None and stream.state is not None and stream.state.part(FACTS) is facts
         if stream is not None and is_live and stream.number:
-            return self._live(stream, facts, needs)
+            return self._live_view(stream, facts, needs)
         if stream is not None and (is_live or at is not None):
             at = stream.seq if at is None or is_live else at
-            return self._earlier(stream, at, facts, needs, is_inherited=is_live)
-        return self._draft(stream, facts, pending, needs)
+            return self._past_view(stream, at, facts, needs, is_inherited=is_live)
+        return self._draft_view(stream, facts, pending, needs)
 
-    def _live(self, stream: IndexedStream, facts: Facts, needs: Needs) -> IndexView | FillRequest:
+    def _live_view(self, stream: IndexedStream, facts: Facts, needs: ViewOptions) -> IndexView | FillRequest:
         gone, index = stream.index, self._projects.peek(stream.number)
         if gone is not None and gone is not index:
             gone.detach()  # It was evicted from the cache, which no longer counts it.
@@ -191,8 +191,8 @@ class Indexes:
             return self._request(number, number, facts, stream.seq, index or gone, is_live=True)
         return _view_of(index, needs)
 
-    def _earlier(
-        self, stream: IndexedStream, at: int, facts: Facts, needs: Needs, *, is_inherited: bool
+    def _past_view(
+        self, stream: IndexedStream, at: int, facts: Facts, needs: ViewOptions, *, is_inherited: bool
     ) -> IndexView | FillRequest:
         """Return a view of an immutable state, from the stream's own index if possible, else from one of that state."""
         number, seq = self._source.place(stream.key, at)
@@ -205,8 +205,8 @@ class Indexes:
             return self._request((number, seq), number, facts, seq, None)
         return _view_of(index, needs)
 
-    def _draft(
-        self, stream: IndexedStream | None, facts: Facts, pending: Sequence[Event], needs: Needs
+    def _draft_view(
+        self, stream: IndexedStream | None, facts: Facts, pending: Sequence[Event], needs: ViewOptions
     ) -> IndexView | FillRequest:
         load = partial(self.loader.load, pending=pending, dimensions=facts.dim)
         for state, index in self._drafts:
@@ -239,35 +239,35 @@ class Indexes:
     def fill(self, request: FillRequest) -> None:
         """Fill the index of a request."""
         if request.key is None:
-            self._drafts = [*self._drafts, (request.facts, self._filled(request))][-_DRAFTS_MAX:]
+            self._drafts = [*self._drafts, (request.facts, self._fill_index(request))][-_DRAFTS_MAX:]
             return
         if request.old is not None:
             self._projects.drop(request.key, request.old)
-        index = self._projects.get(request.key, partial(self._filled, request))
+        index = self._projects.get(request.key, partial(self._fill_index, request))
         if self.is_closed:
             index.close()
 
-    def _filled(self, request: FillRequest) -> ProjectIndex:
+    def _fill_index(self, request: FillRequest) -> ProjectIndex:
         if not request.is_live or request.donors:
-            return self._filled_with(request, (), range(len(request.memories)))
+            return self._fill_rows(request, (), range(len(request.memories)))
         blob = self._source.graph(request.number)
         if blob is not None and hnsw.library() is None:
             blob = None
-        index = self._unpacked(request)
+        index = self._unpack_index(request)
         try:
             if index is not None:
                 if blob is not None:
                     index.table.graph_from_bytes(blob)
             elif blob is not None:
-                index = self._filled_for(request, blob)
+                index = self._fill_for_graph(request, blob)
         except (hnsw.UnfitGraph, StoreCorrupt) as error:
             logger().info("the stored graph of stream %d is built anew: %s", request.number, error)
         if index is None:
-            return self._filled_with(request, (), range(len(request.memories)))
+            return self._fill_rows(request, (), range(len(request.memories)))
         index.stored_graph = index.table.view().graph
         return index
 
-    def _unpacked(self, request: FillRequest) -> ProjectIndex | None:
+    def _unpack_index(self, request: FillRequest) -> ProjectIndex | None:
         """Fill an index with packed rows and the changes since; return `None` if no fitting rows are stored."""
         try:
             packed = self._source.rows(request.number)
@@ -276,14 +276,14 @@ class Indexes:
             changed = self._source.changed(request.number, packed.values["seq"], request.seq)
             if changed is None:
                 refuse("too much changed since")
-            index = self._empty(request)
+            index = self._new_index(request)
             index.unpack(packed, request.memories, changed, index.load)
         except (UnfitRows, LookupError, TypeError, ValueError) as error:
             logger().info("the rows of stream %d are filled from the log: %s", request.number, error)
             return None
         return index
 
-    def _filled_for(self, request: FillRequest, blob: bytes) -> ProjectIndex:
+    def _fill_for_graph(self, request: FillRequest, blob: bytes) -> ProjectIndex:
         """Fill an index for a stored graph: the graph's rows come first, in its order, dead ones included."""
         names: list[int] = hnsw.seqs_of(blob).tolist()
         entries = request.memories.all()
@@ -297,20 +297,20 @@ class Indexes:
         first = [places[seq] for seq in names]
         known = set(first)
         rest = [place for place in range(len(entries)) if place not in known]
-        index = self._filled_with(request, lost, [*first, *rest])
+        index = self._fill_rows(request, lost, [*first, *rest])
         index.table.graph_from_bytes(blob)
         return index
 
-    def _filled_with(self, request: FillRequest, lost: Sequence[int], places: Sequence[int]) -> ProjectIndex:
+    def _fill_rows(self, request: FillRequest, lost: Sequence[int], places: Sequence[int]) -> ProjectIndex:
         entries = request.memories.all()
         sources = [*(entry.vector_seq for entry in entries), *lost]
         seqs = [sources[place] for place in places]
         units = self.loader.load(seqs, request.donors, request.pending, dimensions=request.dimensions)
-        index = self._empty(request)
+        index = self._new_index(request)
         index.fill(entries, lost, places, units)
         return index
 
-    def _empty(self, request: FillRequest) -> ProjectIndex:
+    def _new_index(self, request: FillRequest) -> ProjectIndex:
         model, dimensions = request.model, request.dimensions
         table = VectorTable(
             dimensions,
@@ -381,7 +381,7 @@ class Indexes:
 
     # Graphs.
 
-    def store_grown(self, index: ProjectIndex) -> None:
+    def store_grown_graph(self, index: ProjectIndex) -> None:
         """Store a graph that has doubled since it was last stored, with the next commit.
 
         Packing is slow, so it holds no lock; it packs one view, which is enough.
@@ -430,7 +430,7 @@ class Indexes:
         return found
 
 
-def _view_of(index: ProjectIndex, needs: Needs) -> IndexView:
+def _view_of(index: ProjectIndex, needs: ViewOptions) -> IndexView:
     return IndexView(
         index,
         index.table.view(),
@@ -454,7 +454,7 @@ def compare_texts(texts: TextIndex, orders: Array, query: Query) -> TextScores:
     names = [name for name in TEXT_SIGNALS if query.explain or name in weights]
     parts = texts.signals(query, names)
     scored = {name: part for name, part in parts.items() if name in weights}
-    extra = np.take(weighted(query.ranking, scored, texts.size), orders, mode="clip") if scored else None
+    extra = np.take(weigh_signals(query.ranking, scored, texts.size), orders, mode="clip") if scored else None
     return TextScores(extra, {name: np.take(part, orders, mode="clip") for name, part in parts.items()})
 
 

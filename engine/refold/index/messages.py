@@ -9,7 +9,7 @@ import numpy as np
 from numpy import float32
 from numpy.typing import NDArray
 
-from refold.index.columns import Array, Column, Rows, normalised, product
+from refold.index.columns import Array, Column, Rows, normalise, product
 from refold.index.packed import pack, strings, unpack
 from refold.index.ranking import Ranking
 from refold.index.signals import coverage_of, rarity
@@ -42,7 +42,7 @@ class MessageRow(NamedTuple):
     text: str
 
 
-class Known(NamedTuple):
+class MessageTerms(NamedTuple):
     """The indexed data of a message: the hashes of its terms, its length in words, and its share of questions."""
 
     hashes: list[int]
@@ -65,7 +65,7 @@ class KnownMessages:
         found = [hashes[number] for number in numbers]
         columns = (arrays[name].tolist() for name in ("seqs", "places", "checksums", "lengths", "questions"))
         self._known = {
-            (seq, place, checksum): Known(found[begin:end], length, question)
+            (seq, place, checksum): MessageTerms(found[begin:end], length, question)
             for seq, place, checksum, length, question, begin, end in zip(*columns, [0, *ends], ends, strict=False)
         }
 
@@ -77,7 +77,7 @@ class KnownMessages:
         columns: list[tuple[int, int, int, int, int, float]] = []
         for message in messages:
             words, length = words_of(message.text)
-            found += {numbers.setdefault(_named(term), len(numbers)) for term in map(_STEM, words)}
+            found += {numbers.setdefault(_mark_term(term), len(numbers)) for term in map(_STEM, words)}
             own = (message.seq, message.place, _checksum(message.text), len(found), min(length, _LENGTH_MAX))
             columns.append((*own, question_share(message.text)))
         kinds = {"seqs": "i8", "places": "i4", "checksums": "u4", "ends": "u4", "lengths": "u2", "questions": "f4"}
@@ -85,12 +85,12 @@ class KnownMessages:
         arrays = {name: np.array(column, kind) for (name, kind), column in zip(kinds.items(), values, strict=True)}
         return pack({}, {"terms": strings(list(numbers)), "numbers": np.array(found, np.uint32)} | arrays)
 
-    def of(self, message: MessageRow) -> Known | None:
+    def find(self, message: MessageRow) -> MessageTerms | None:
         """Return the indexed data of a message, or `None` if it is unknown."""
         return self._known.get((message.seq, message.place, _checksum(message.text)))
 
 
-def _named(term: str) -> str:
+def _mark_term(term: str) -> str:
     """Mark a term with a prefix that no word has, because the index otherwise holds words, stemmed only for a query."""
     return f"\0{term}"
 
@@ -102,7 +102,7 @@ def _checksum(text: str) -> int:
 _STEM: Final = STEMMERS[RANKING.stemmer]
 
 
-def _unknown(_: object) -> None:
+def _find_nothing(_: object) -> None:
     """Return `None` for every message."""
 
 
@@ -111,7 +111,7 @@ class MessageIndex:
 
     Each distinct word of a message is stored as a hash of 64 bits, which takes 16 bytes together with its row. The text
     is not stored, and only words that might have a term of the query are stemmed. A vector takes one byte per number.
-    Not thread-safe: the caller locks, except to use the result of `look`.
+    Not thread-safe: the caller locks, except to use the result of `view`.
 
     >>> index = MessageIndex()
     >>> index.add(7, 0, "conversation/a", 3, "The port is 5432.")
@@ -151,7 +151,9 @@ class MessageIndex:
         """Append a message: its place in the log, its conversation, the number of its role, and its text."""
         self.extend([MessageRow(seq, place, stream, role, text)])
 
-    def extend(self, messages: Sequence[MessageRow], known: Callable[[MessageRow], Known | None] = _unknown) -> None:
+    def extend(
+        self, messages: Sequence[MessageRow], known: Callable[[MessageRow], MessageTerms | None] = _find_nothing
+    ) -> None:
         """Append messages in the order of the log; many at once take two thirds of the time.
 
         `known` returns the indexed data of a message if it was computed before.
@@ -188,11 +190,11 @@ class MessageIndex:
         self._vectors.extend([_NONE if message.text.strip() else _NEVER for message in messages], count)
         self._seqs.extend([message.seq for message in messages], count)
 
-    def _split(self, text: str) -> Known:
+    def _split(self, text: str) -> MessageTerms:
         """Split the text of a message into words, which are stemmed only when a query might match them."""
         words, length = words_of(text)
         self._words.add(words)
-        return Known(list(set(map(hash, words))), min(length, _LENGTH_MAX), question_share(text))
+        return MessageTerms(list(set(map(hash, words))), min(length, _LENGTH_MAX), question_share(text))
 
     # Vectors: all from one embedder, and added after their messages.
 
@@ -202,7 +204,7 @@ class MessageIndex:
         self._codes, self._lengths_of_codes = Column(np.int8, dimensions), Column(float32)
 
     def add_vectors(self, packed: Mapping[tuple[int, int], bytes]) -> None:
-        """Add vectors packed by `packed_vectors`, by seq and place; skip unknown messages and those that need none."""
+        """Add vectors packed by `pack_vectors`, by seq and place; skip unknown messages and those that need none."""
         rows = {row: packed[key] for row, key in self._rows_of(packed) if self._vectors.values[row] == _NONE}
         if not rows:
             return
@@ -221,7 +223,7 @@ class MessageIndex:
             if row < end and places[row] == key[1]:
                 yield row, key
 
-    def without_vector(self, count: int, streams: Collection[int] | None, until: int | None) -> list[tuple[int, int]]:
+    def missing_vectors(self, count: int, streams: Collection[int] | None, until: int | None) -> list[tuple[int, int]]:
         """Return seq and place of the newest messages that lack a vector, in `streams` and up to `until` if given."""
         rows = np.flatnonzero(self._vectors.values == _NONE)
         if until is not None:
@@ -234,7 +236,7 @@ class MessageIndex:
         """Yield seq and place of the messages of rows."""
         return zip(self._seqs.values[rows].tolist(), self._places.values[rows].tolist(), strict=True)
 
-    def look(self, until: int | None, after: int = 0) -> "Look":
+    def view(self, until: int | None, after: int = 0) -> "MessageView":
         """Return the rows after one seq and up to another, or all of them; the result does not show later rows."""
         seqs = self._seqs.view()
         end = len(seqs) if until is None else int(np.searchsorted(seqs, until, side="right"))
@@ -245,12 +247,14 @@ class MessageIndex:
         cut = np.maximum(before[begin:end] - begin, _NONE) if begin else before[:end]
         places, roles, lengths, questions, streams, vectors = (column.view()[begin:end] for column in columns)
         rows = rows - begin if begin else rows
-        self._words.settle()
+        self._words.flush()
         own = (places, roles, lengths, questions, streams, cut, vectors)
-        return Look(self._words, hashes, rows, seqs[begin:end], *own, self._codes.view(), self._lengths_of_codes.view())
+        return MessageView(
+            self._words, hashes, rows, seqs[begin:end], *own, self._codes.view(), self._lengths_of_codes.view()
+        )
 
 
-class Look(NamedTuple):
+class MessageView(NamedTuple):
     """The rows of an index after one seq and up to another."""
 
     words: Words
@@ -270,7 +274,7 @@ class Look(NamedTuple):
     def rows_of(self, term: str) -> Rows:
         """Return the rows that have a term or, for an irregular word, any of its forms."""
         forms = forms_of(term, RANKING.stemmer)
-        words = [word for form in forms for word in (_named(form), *self.words.having(form))]
+        words = [word for form in forms for word in (_mark_term(form), *self.words.find_words(form))]
         found: list[Rows] = [self.hash_rows[self.hashes == hash(word)] for word in words]
         found = [rows for rows in found if len(rows)]
         if len(found) == 1:
@@ -288,12 +292,12 @@ class Look(NamedTuple):
         after[self.before[follows]] = follows
         return after
 
-    def of(self, streams: Collection[int]) -> "Look":
+    def limit_vectors(self, streams: Collection[int]) -> "MessageView":
         """Return the same rows, with vectors only in the given conversations."""
         vectors = np.where(np.isin(self.streams, list(streams)), self.vectors, _NEVER)
         return self._replace(vectors=vectors)
 
-    def without(self, keys: Collection[tuple[int, int]]) -> NDArray[np.bool_]:
+    def mask_without(self, keys: Collection[tuple[int, int]]) -> NDArray[np.bool_]:
         """Return the mask of the rows that do not belong to the given messages, identified by seq and place."""
         mask = np.ones(len(self.seqs), np.bool_)
         seqs = np.array([seq for seq, _ in keys], np.int64)
@@ -323,14 +327,14 @@ class Look(NamedTuple):
         return cosines
 
 
-def packed_vectors(vectors: Array, dimensions: int) -> list[bytes]:
+def pack_vectors(vectors: Array, dimensions: int) -> list[bytes]:
     """Pack the directions of vectors, one in each line, with one byte per number."""
-    units = normalised(vectors, dimensions, count=len(vectors))
+    units = normalise(vectors, dimensions, count=len(vectors))
     codes = np.rint(units * (_BYTE_MAX / np.abs(units).max(axis=1, keepdims=True))).astype(np.int8)
     return [line.tobytes() for line in codes]
 
 
-class Match(NamedTuple):
+class MessageMatch(NamedTuple):
     """A found message: its look, its place in the log, its score, how many of the query's words it has, its signals."""
 
     look: int
@@ -342,7 +346,7 @@ class Match(NamedTuple):
 
 
 def search(
-    looks: Sequence[Look],
+    looks: Sequence[MessageView],
     query: str,
     roles: Collection[int] | None,
     top_k: int,
@@ -352,7 +356,7 @@ def search(
     among: Sequence[NDArray[np.bool_]] | None = None,
     vector: _Floats | None = None,
     floor_rate: float = 0.0,
-) -> list[Match]:
+) -> list[MessageMatch]:
     """Return the messages that have the most of a query's words, weighted by rarity; ties go to the newest.
 
     The forms of an irregular word count as one word. A message that has at least `words_min` of the query's words also
@@ -368,41 +372,41 @@ def search(
     total = sum(len(look.seqs) for look in looks)
     weights = {word: rarity(total, sum(map(len, rows))) for word, rows in found.items()}
     floor = (RANKING.coverage + RANKING.cosine) * floor_rate * log1p(total)
-    matches: dict[tuple[int, int], Match] = {}
+    matches: dict[tuple[int, int], MessageMatch] = {}
     for number, look in enumerate(looks):
         own = {word: rows[number] for word, rows in found.items()}
         mask = np.ones(len(look.seqs), np.bool_) if among is None else among[number]
         if roles is not None:
             mask = mask & np.isin(look.roles, list(roles))
-        near = None if vector is None or not look.embedded_count else Near(look.cosines(vector), floor)
+        near = None if vector is None or not look.embedded_count else CosineScores(look.cosines(vector), floor)
         for row, score, count, parts in _best(look, own, weights, mask, top_k, words_min, near):
             if explain:
                 whole = sum(weights.values())
                 parts |= {word: weights[word] / whole for word, rows in own.items() if row in rows}
-            match = Match(number, int(look.seqs[row]), int(look.places[row]), score, count, parts)
+            match = MessageMatch(number, int(look.seqs[row]), int(look.places[row]), score, count, parts)
             matches[match.seq, match.place] = max(match, matches.get((match.seq, match.place), match), key=_score)
     return sorted(matches.values(), key=lambda match: (-match.score, -match.seq, -match.place))[:top_k]
 
 
-class Near(NamedTuple):
+class CosineScores(NamedTuple):
     """The cosines of a look's rows, and the score from which a row is found without any word of the query."""
 
     cosines: _Floats
     floor: float
 
 
-def _score(match: Match) -> float:
+def _score(match: MessageMatch) -> float:
     return match.score
 
 
 def _best(
-    look: Look,
+    look: MessageView,
     rows: dict[str, Rows],
     weights: dict[str, float],
     among: NDArray[np.bool_],
     top_k: int,
     words_min: int,
-    near: Near | None,
+    near: CosineScores | None,
 ) -> Iterator[tuple[int, float, int, dict[str, float]]]:
     terms = [(rows[word], weight) for word, weight in weights.items()]
     counts: NDArray[np.intp] = np.zeros(len(look.seqs), np.intp)

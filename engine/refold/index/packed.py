@@ -29,37 +29,37 @@ class _Array(msgspec.Struct, frozen=True, array_like=True):
     shape: tuple[int, ...]
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
+class _BlockHead(msgspec.Struct, frozen=True, array_like=True):
     values: dict[str, Any]
     arrays: list[_Array]
 
 
-class Packed(msgspec.Struct, frozen=True):
+class PackedArrays(msgspec.Struct, frozen=True):
     """Small values and unshared arrays, both by name."""
 
     values: dict[str, Any]
     arrays: dict[str, Array]
 
 
-_DECODE: Final = msgspec.msgpack.Decoder(_Head).decode
+_DECODE: Final = msgspec.msgpack.Decoder(_BlockHead).decode
 _KINDS: Final = frozenset(("<f4", "<f8", "<i4", "<i8", "<u2", "<u4", "|b1", "|u1"))
 
 
 def pack(values: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
     """Pack small values and arrays, with a checksum."""
     little = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
-    head = _Head(dict(values), [_Array(name, array.dtype.str, array.shape) for name, array in little.items()])
+    head = _BlockHead(dict(values), [_Array(name, array.dtype.str, array.shape) for name, array in little.items()])
     packed = msgspec.msgpack.encode(head)
-    begin = _aligned(len(_MAGIC) + _CHECKSUM_BYTES + _LENGTH_BYTES + len(packed))
+    begin = _align(len(_MAGIC) + _CHECKSUM_BYTES + _LENGTH_BYTES + len(packed))
     parts: list[Any] = [len(packed).to_bytes(_LENGTH_BYTES, "little"), packed]
     parts.append(bytes(begin - len(_MAGIC) - _CHECKSUM_BYTES - _LENGTH_BYTES - len(packed)))
     for array in little.values():
-        parts += [array.data, bytes(_aligned(array.nbytes) - array.nbytes)]
+        parts += [array.data, bytes(_align(array.nbytes) - array.nbytes)]
     body = b"".join(parts)
     return b"".join((_MAGIC, crc32(body).to_bytes(_CHECKSUM_BYTES, "little"), body))
 
 
-def unpack(block: bytes | memoryview) -> Packed:
+def unpack(block: bytes | memoryview) -> PackedArrays:
     """Decode the result of `pack` into new arrays; raises `UnfitRows` for anything else."""
     begin = len(_MAGIC) + _CHECKSUM_BYTES
     if not is_intact(block):
@@ -67,17 +67,17 @@ def unpack(block: bytes | memoryview) -> Packed:
     try:
         length = int.from_bytes(block[begin : begin + _LENGTH_BYTES], "little")
         head = _DECODE(block[begin + _LENGTH_BYTES : begin + _LENGTH_BYTES + length])
-        place = _aligned(begin + _LENGTH_BYTES + length)
+        place = _align(begin + _LENGTH_BYTES + length)
         arrays: dict[str, Array] = {}
         for name, kind, shape in map(msgspec.structs.astuple, head.arrays):
             if kind not in _KINDS:
                 refuse(f"its column {name} is of the kind {kind}")
             array = np.frombuffer(block, kind, int(np.prod(shape, dtype=np.int64)), place).reshape(shape)
             arrays[name] = array.copy()  # Into memory for which numpy requests large pages, unlike a bytes object.
-            place += _aligned(array.nbytes)
+            place += _align(array.nbytes)
     except (msgspec.MsgspecError, ValueError) as error:
         raise UnfitRows(f"it cannot be read ({error})") from error
-    return Packed(head.values, arrays)
+    return PackedArrays(head.values, arrays)
 
 
 def is_intact(block: bytes | memoryview) -> bool:
@@ -92,7 +92,7 @@ def refuse(problem: str) -> NoReturn:
     raise UnfitRows(problem)
 
 
-def _aligned(count: int) -> int:
+def _align(count: int) -> int:
     return -(-count // _ALIGNED_BYTES) * _ALIGNED_BYTES
 
 
@@ -144,9 +144,9 @@ class PackedTerms:
         place = self._terms.find(b"\n" + term.encode("utf-8", "surrogatepass") + b"\n")
         if place < 0:
             return None
-        return self._at(self._terms.count(b"\n", 0, place))
+        return self._read_at(self._terms.count(b"\n", 0, place))
 
-    def _at(self, number: int) -> tuple[Array, Array] | None:
+    def _read_at(self, number: int) -> tuple[Array, Array] | None:
         begin, end = int(self._ends[number - 1]) if number else 0, int(self._ends[number])
         rows, repeats = self._rows[begin:end].astype(np.intp), self._repeats[begin:end]
         if self._is_changed:
@@ -157,14 +157,14 @@ class PackedTerms:
     def all(self) -> dict[str, tuple[Array, Array]]:
         """Return all terms of unchanged rows, each with the result of `find`."""
         terms = self._terms.decode("utf-8", "surrogatepass").split("\n")[1:-1]
-        found = ((term, self._at(number)) for number, term in enumerate(terms))
+        found = ((term, self._read_at(number)) for number, term in enumerate(terms))
         return {term: posting for term, posting in found if posting is not None}
 
     def has(self, row: int) -> bool:
         """Return whether a row was packed and has not changed since."""
         return row < len(self._live) and bool(self._live[row])
 
-    def leave_out(self, row: int) -> None:
+    def remove(self, row: int) -> None:
         """Leave a row out from now on."""
         self._live[row], self._is_changed = False, True
         self._found.clear()

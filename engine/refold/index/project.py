@@ -9,16 +9,16 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from refold.entry import Entry, touched
+from refold.entry import Entry, changed_ids
 from refold.event import Event, Stamp
 from refold.fold import BASE_TYPES, State
-from refold.index.columns import Array, normalised
+from refold.index.columns import Array, normalise
 from refold.index.hnsw import Graph
-from refold.index.packed import Packed, pack, refuse, strings, texts_of
-from refold.index.signals import Text, TextIndex
+from refold.index.packed import PackedArrays, pack, refuse, strings, texts_of
+from refold.index.signals import RowText, TextIndex
 from refold.index.table import PastValues, TableView, VectorTable
 from refold.limits import FLOAT_BYTES
-from refold.views.facts import FACTS, Facts, Memories
+from refold.views.facts import FACTS, Facts, MemoryList
 
 DECIMALS: Final = 6  # Decimals of a cosine that an event records.
 _VECTORS_READ: Final = 1_024  # Vectors read from the log at a time.
@@ -32,7 +32,7 @@ def vector_of(event: Event) -> bytes:
 
 def unit(packed: bytes) -> Array:
     """Scale a vector of raw float32 to length 1."""
-    vector: Array = normalised(packed, len(packed) // 4)[0]
+    vector: Array = normalise(packed, len(packed) // 4)[0]
     return vector
 
 
@@ -85,7 +85,7 @@ class VectorLoader:
         present = [place for place, seq in enumerate(seqs) if len(raw.get(seq, b"")) == dimensions * FLOAT_BYTES]
         units: Array = np.zeros((len(seqs), dimensions), np.float32)
         if present:
-            units[present] = normalised(b"".join(raw[seqs[place]] for place in present), dimensions)
+            units[present] = normalise(b"".join(raw[seqs[place]] for place in present), dimensions)
         return units
 
 
@@ -118,7 +118,7 @@ class ProjectTexts:
         self._changes = {}
         return changes
 
-    def unpack(self, packed: Packed, read: Callable[[Sequence[int]], list[Entry]]) -> None:
+    def unpack(self, packed: PackedArrays, read: Callable[[Sequence[int]], list[Entry]]) -> None:
         """Fill the empty index with packed texts; `read` returns memories by order when they are needed."""
         self.index.unpack(packed.values, packed.arrays, lambda orders: list(map(_text_of, read(orders))))
         self._changes = {}
@@ -138,22 +138,22 @@ class ProjectTexts:
                 self.index.remove(order)
             if entry is not None and text is not None:
                 while self.index.size < order:  # A memory that was gone before; rows leave no gaps.
-                    self.index.add(self.index.size, Text(""))
+                    self.index.add(self.index.size, RowText(""))
                     self.index.remove(self.index.size - 1)
                 self._entries[order] = entry
                 self.index.add(order, text)
 
     def _fill(self, changes: Mapping[int, Entry | None]) -> None:
         """Fill the empty index in bulk, many times as fast as one by one."""
-        texts: list[Text | None] = [None] * (max(changes, default=-1) + 1)
+        texts: list[RowText | None] = [None] * (max(changes, default=-1) + 1)
         for order, entry in changes.items():
             if entry is not None:
                 self._entries[order], texts[order] = entry, _text_of(entry)
         self.index.fill(texts)
 
 
-def _text_of(entry: Entry) -> Text:
-    return Text(entry.content, entry.session, entry.occurred_ns if entry.dated else None)
+def _text_of(entry: Entry) -> RowText:
+    return RowText(entry.content, entry.session, entry.occurred_ns if entry.dated else None)
 
 
 Load: TypeAlias = Callable[[Sequence[int]], Array]  # Returns the vectors at seqs, of length 1, one in each line.
@@ -174,7 +174,7 @@ _LETTER_BYTES: Final = 8
 _UNREAD: Final = Entry("")
 
 
-def accessed(entry: Entry) -> int:
+def access_time_ns(entry: Entry) -> int:
     """Return the time of a memory's last access, as a table stores it."""
     return _NO_TIME_NS if entry.accessed_ns is None else entry.accessed_ns
 
@@ -211,7 +211,7 @@ class ProjectIndex:
         self.is_torn = False  # Whether an event could not be applied, which makes the rows useless.
         self.ids: list[str] = []  # By row; empty for rows that exist only for a graph.
         self.entries: list[Entry | None] = []  # By row; `None` if it is dead, `_UNREAD` if its memory was not read yet.
-        self._memories: Memories | None = None
+        self._memories: MemoryList | None = None
         """The source of the memories that were not read yet."""
         self._places: Array | None = None
         """The sorted orders of those memories; `None` if any memory had changed."""
@@ -291,7 +291,7 @@ class ProjectIndex:
             categories=[entry.category for entry in ordered],
             keywords=[entry.words for entry in ordered],
             importance=[entry.importance for entry in ordered],
-            accessed_ns=[accessed(entry) for entry in ordered],
+            accessed_ns=[access_time_ns(entry) for entry in ordered],
             statuses=[entry.status for entry in ordered],
             orders=places,
             sources=[sources[place] for place in places],
@@ -328,7 +328,7 @@ class ProjectIndex:
         own = {"seq": self.seq, "letters": self._letters_count, "orders_count": self._next_order}
         return pack(values | texts[0] | own, arrays | texts[1] | {"ids": strings(self.ids)})
 
-    def unpack(self, packed: Packed, memories: Memories, changed: Sequence[str], load: Load) -> None:
+    def unpack(self, packed: PackedArrays, memories: MemoryList, changed: Sequence[str], load: Load) -> None:
         """Fill the index with packed rows, then update the memories that have changed since, by id.
 
         `memories` are those of the state that the index then matches; few of them are read. Raises `UnfitRows` if it
@@ -338,7 +338,7 @@ class ProjectIndex:
         count = len(arrays["sources"])
         self.ids = texts_of(arrays["ids"], count)
         self.orders = arrays["orders"].tolist()
-        self.table.unpack(values, arrays, _Words(memories, self.ids))
+        self.table.unpack(values, arrays, _RowKeywords(memories, self.ids))
         self.entries = [_UNREAD] * count
         for row in np.flatnonzero(~arrays["alive"]).tolist():
             self.entries[row] = None
@@ -349,14 +349,14 @@ class ProjectIndex:
         order = np.argsort(arrays["orders"], kind="stable")
         order = order[arrays["alive"][order]]
         self.rows = {self.ids[row]: row for row in order.tolist()}
-        self.texts.unpack(packed, self._by_order)
+        self.texts.unpack(packed, self._entries_by_order)
         self._places = None if changed else arrays["orders"][order]
         self.packed_seq = values["seq"]
-        self.update(self.seq, zip(changed, memories.some(changed), strict=True), load)
+        self.update(self.seq, zip(changed, memories.get_many(changed), strict=True), load)
         if len(self.rows) != len(memories) or (changed and list(self.rows) != list(memories.places)):
             refuse("it is of other memories")
 
-    def _by_order(self, orders: Sequence[int]) -> list[Entry]:
+    def _entries_by_order(self, orders: Sequence[int]) -> list[Entry]:
         """Return the memories with the given orders."""
         rows = {self.orders[row]: row for row in self.rows.values()}
         return self.entries_of([rows[order] for order in orders])
@@ -368,7 +368,7 @@ class ProjectIndex:
             assert self._memories is not None, "all rows were read"
             orders = [self.orders[row] for row in unread]
             places = () if self._places is None else self._places.searchsorted(orders).tolist()
-            found = self._memories.some([self.ids[row] for row in unread], places)
+            found = self._memories.get_many([self.ids[row] for row in unread], places)
             for row, entry in zip(unread, found, strict=True):
                 self.entries[row] = entry
         entries = [self.entries[row] for row in rows]
@@ -403,11 +403,13 @@ class ProjectIndex:
         if changed:
             entries = [entry for row in changed if (entry := self.entries[row]) is not None]
             importance = [entry.importance for entry in entries]
-            self.table.change(seq, changed, importance=importance, accessed_ns=[accessed(entry) for entry in entries])
+            self.table.change(
+                seq, changed, importance=importance, accessed_ns=[access_time_ns(entry) for entry in entries]
+            )
 
     def _move(self, seq: int, row: int, entry: Entry, load: Load) -> bool:
         """Move a memory to a new row if an immutable column differs; return whether it moved."""
-        before = self._before(row, seq)
+        before = self._entry_before(row, seq)
         vector_seq = int(self.table.sources()[row]) if before is None else before.vector_seq
         if vector_seq != entry.vector_seq:
             self.table.remove(seq, row)
@@ -421,7 +423,7 @@ class ProjectIndex:
         self._note(row, seq, None, is_moved=True)
         return True
 
-    def _before(self, row: int, seq: int) -> Entry | None:
+    def _entry_before(self, row: int, seq: int) -> Entry | None:
         """Return the memory of a row, or `None` if it is unknown: the packed one is older than all that can be read."""
         is_older = self.entries[row] is _UNREAD and self.table.since == seq
         return None if is_older else self.entries_of([row])[0]
@@ -446,7 +448,7 @@ class ProjectIndex:
             category=entry.category,
             keywords=entry.words,
             importance=entry.importance,
-            accessed_ns=accessed(entry),
+            accessed_ns=access_time_ns(entry),
             status=entry.status,
             order=order,
             source=source,
@@ -462,7 +464,7 @@ class ProjectIndex:
 
     def _note(self, row: int, seq: int, entry: Entry | None, *, is_moved: bool = False) -> None:
         """Record the entry of a row from a seq on; if it moved to another row, its text was recorded there."""
-        self._replaced.append((seq, row, self._before(row, seq)))
+        self._replaced.append((seq, row, self._entry_before(row, seq)))
         self.entries[row] = entry
         self._changed_at[row] = seq
         if not is_moved:
@@ -479,7 +481,7 @@ class ProjectIndex:
             self.detach()
             return
         if kind in FACTS.handlers:
-            ids = touched(event)
+            ids = changed_ids(event)
             pairs = [(entry_id, facts.entries.get(entry_id)) for entry_id in (list(self.rows) if ids is None else ids)]
             self.update(stamp.seq, pairs, partial(self._load, stamp.seq, event))
             self.facts_seq = facts.seq
@@ -488,7 +490,7 @@ class ProjectIndex:
     def _load(self, seq: int, event: Event, seqs: Sequence[int]) -> Array:
         """Load vectors, without reading that of the event just folded again."""
         if list(seqs) == [seq]:
-            return normalised(vector_of(event), self.table.dimensions, count=1)
+            return normalise(vector_of(event), self.table.dimensions, count=1)
         return self.load(seqs)
 
     def catch_up(self, facts: Facts, seq: int, load: Load) -> bool:
@@ -520,12 +522,12 @@ class ProjectIndex:
         """Return the rows as of a seq, with the memories of that time."""
         view = self._views.get(at)
         if view is None:
-            rows = self.table.stale(at).tolist()
+            rows = self.table.stale_rows(at).tolist()
             entries = [then[self.ids[row]] for row in rows]
             past = PastValues(
                 rows,
                 [entry.importance for entry in entries],
-                [accessed(entry) for entry in entries],
+                [access_time_ns(entry) for entry in entries],
                 [entry.status for entry in entries],
             )
             view = self._views[at] = self.table.view_at(at, past if rows else None)
@@ -555,10 +557,10 @@ class ProjectIndex:
         return self.texts.take(lambda: {self.orders[row]: self.entries[row] for row in self.rows.values()})
 
 
-class _Words(Sequence[tuple[str, ...]]):
+class _RowKeywords(Sequence[tuple[str, ...]]):
     """The keywords of packed rows, by row, read when a ranking needs keywords."""
 
-    def __init__(self, memories: Memories, ids: Sequence[str]) -> None:
+    def __init__(self, memories: MemoryList, ids: Sequence[str]) -> None:
         self._memories = memories
         self._ids = list(ids)
 

@@ -11,10 +11,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from refold.errors import InvalidInput
-from refold.index.columns import DAY_NS, Array, Rows, normalised, product
+from refold.index.columns import DAY_NS, Array, Rows, normalise, product
 from refold.index.hnsw import BREADTH_MAX, Graph
 from refold.index.ranking import Query, Ranking
-from refold.index.short import ShortRows, narrowed
+from refold.index.short import ShortRows, narrow
 from refold.index.table import RowSelection, TableView, VectorTable
 from refold.limits import QUERIES_BYTES_MAX
 
@@ -145,13 +145,13 @@ assert NEAR_ROWS <= BREADTH_MAX
 class Scan:
     """A query prepared for comparison with the rows of a view; `extra` is added to the score of each row.
 
-    Raises the errors of `normalised` for the vector, and `InvalidInput` for a negative `top_k`, and for extra scores
+    Raises the errors of `normalise` for the vector, and `InvalidInput` for a negative `top_k`, and for extra scores
     that are not finite or not one per row.
     """
 
     def __init__(self, view: TableView, query: Query, extra: Any = None) -> None:
         ranking, columns = query.ranking, view.columns
-        unit = None if query.vector is None else normalised(query.vector, columns.matrix.shape[1], count=1)[0]
+        unit = None if query.vector is None else normalise(query.vector, columns.matrix.shape[1], count=1)[0]
         if query.top_k < 0:
             raise InvalidInput(f"top_k is {query.top_k}; give 0 or more")
         self.view = view
@@ -180,8 +180,8 @@ class Scan:
         """Find the best rows of a selection by a pass over all of them; `products`, if given, are overwritten."""
         totals = self._products(selection) if products is None else products
         self._add_rest(totals, selection)
-        places = self._reachable(totals)
-        return self._ranked(places if selection.rows is None else selection.rows[places])
+        places = self._reachable_places(totals)
+        return self._rank(places if selection.rows is None else selection.rows[places])
 
     def _products(self, selection: RowSelection) -> Array:
         rows, matrix = selection.rows, self.view.columns.matrix
@@ -209,7 +209,7 @@ class Scan:
         if self.extra is not None:
             np.add(totals, self.extra if rows is None else self.extra[rows], out=totals)
 
-    def _reachable(self, totals: Array) -> Rows:
+    def _reachable_places(self, totals: Array) -> Rows:
         """Return the places whose scores might be among the best: totals within the margin, and no infinite ones."""
         bound, top_k = -np.inf, self.top_k
         if len(totals) > top_k:
@@ -228,7 +228,7 @@ class Scan:
             cosines += np.add.reduce(matrix[rows[begin : begin + _SCORED_ROWS]] * wide, axis=1).tolist()
         return [min(max(cosine, -1.0), 1.0) for cosine in cosines]
 
-    def _ranked(self, rows: Rows) -> list[Match]:
+    def _rank(self, rows: Rows) -> list[Match]:
         ranking, columns = self.ranking, self.view.columns
         nothing = [0.0] * len(rows)
         values: list[list[Any]] = [
@@ -258,7 +258,7 @@ class Scan:
             return None
         width = max(graph.breadth, 2 * self.top_k)
         for _ in range(1 + _WIDENINGS):
-            near = graph.near(vector, width)
+            near = graph.search(vector, width)
             if near is None:
                 return None
             rows, products = near
@@ -278,10 +278,10 @@ class Scan:
         elif not graph.twins:
             # The graph returned them nearest first, so rows after the last of the best are examined only if they tie.
             bound = products[self.top_k - 1] - 2 * self.margin
-            return self._ranked(rows[: int(np.count_nonzero(products >= bound))])
-        return self._ranked(rows[self._reachable(products)])
+            return self._rank(rows[: int(np.count_nonzero(products >= bound))])
+        return self._rank(rows[self._reachable_places(products)])
 
-    def bounded(self, selection: RowSelection, short: ShortRows) -> list[Match] | None:
+    def search_bounds(self, selection: RowSelection, short: ShortRows) -> list[Match] | None:
         """Find the best rows by the bounds of short rows; return `None` if too many rows could be among the best.
 
         The bound of a row is never below its total, whatever the vectors are, so no best row is left out.
@@ -305,8 +305,8 @@ class Scan:
         reachable = np.flatnonzero(bounds >= floor - 2 * self.margin)
         if len(reachable) * _LOOKED_AT_SHARE > len(bounds):
             return None
-        places = reachable[self._reachable(self._totals(reachable, selection, query))]
-        return self._ranked(places if rows is None else rows[places])
+        places = reachable[self._reachable_places(self._totals(reachable, selection, query))]
+        return self._rank(places if rows is None else rows[places])
 
     def _totals(self, places: Rows, selection: RowSelection, query: Array) -> Array:
         """Compute the totals of some rows of a selection."""
@@ -330,23 +330,23 @@ class Scan:
         query = vector * np.float32(weight)
         width = max(NEAR_ROWS, graph.breadth, 4 * self.top_k)
         for rows_count in (width, 2 * width) if 2 * width <= max(BREADTH_MAX, 8 * self.top_k) else (width,):
-            near = graph.near(vector, rows_count)
+            near = graph.search(vector, rows_count)
             if near is None:
                 return None
             candidates = _Candidates(view.columns.matrix, query, rest, graph.end)
-            candidates.take(near[0], near[1] * np.float32(weight))
-            candidates.take_fresh()
+            candidates.add(near[0], near[1] * np.float32(weight))
+            candidates.add_fresh()
             strongest = min(view.count, self.top_k + _SPARE_ROWS)
-            candidates.look_at(np.argpartition(rest, view.count - strongest)[view.count - strongest :])
+            candidates.add_unseen(np.argpartition(rest, view.count - strongest)[view.count - strongest :])
             is_whole = candidates.has_all(view.columns.alive)
             if not is_whole:
                 floor = weight * _trusted_cosine(near[1])
                 rivals = np.flatnonzero(rest[: graph.end] >= candidates.bound(self.top_k) - floor - 2 * self.margin)
                 if len(rivals) * _LOOKED_AT_SHARE > view.count:
                     continue
-                candidates.look_at(rivals)
+                candidates.add_unseen(rivals)
             rows, totals = np.concatenate(candidates.rows), np.concatenate(candidates.totals)
-            hits = tuple(self._ranked(rows[self._reachable(totals)]))
+            hits = tuple(self._rank(rows[self._reachable_places(totals)]))
             return Matches(hits, exact=is_whole, scanned=False, rows=len(rows))
         return None
 
@@ -384,20 +384,20 @@ class _Candidates:
         self.rows: list[Rows] = []
         self.totals: list[Array] = []
 
-    def take(self, rows: Rows, products: Array) -> None:
+    def add(self, rows: Rows, products: Array) -> None:
         self._is_seen[rows] = True
         self.rows.append(rows)
         self.totals.append(products + self._rest[rows])
 
-    def take_fresh(self) -> None:
+    def add_fresh(self) -> None:
         if self._end < len(self._matrix):
             self.rows.append(np.arange(self._end, len(self._matrix)))
             self.totals.append(product(self._matrix[self._end :], self._query) + self._rest[self._end :])
 
-    def look_at(self, rows: Rows) -> None:
+    def add_unseen(self, rows: Rows) -> None:
         fresh = rows[~self._is_seen[rows]]
         if len(fresh):
-            self.take(fresh, product(self._matrix[fresh], self._query))
+            self.add(fresh, product(self._matrix[fresh], self._query))
 
     def has_all(self, alive: Array) -> bool:
         return not (alive & ~self._is_seen).any()
@@ -424,13 +424,13 @@ def search(
         return _NO_MATCHES
     selection = scan.select()
     if scan.vector is not None and not exact:
-        if query.approximate and table.builder.pays(view, is_hybrid=True):
+        if query.approximate and table.builder.should_use_graph(view, is_hybrid=True):
             matches = scan.approximate(selection)
             if matches is not None:
                 return matches
-        short = table.short(view)
-        if short is not None and short.is_tried():
-            hits = scan.bounded(selection, short)
+        short = table.short_rows(view)
+        if short is not None and short.should_try():
+            hits = scan.search_bounds(selection, short)
             short.note(is_of_use=hits is not None)
             if hits is not None:
                 return Matches(tuple(hits), exact=True, scanned=False, rows=len(selection.importance))
@@ -468,7 +468,7 @@ def nearest(table: VectorTable, query: Query, *, view: TableView | None = None, 
     scan = Scan(view, replace(query, ranking=_NEAREST))
     if not scan.top_k or scan.vector is None:
         return _NO_MATCHES
-    hits = scan.nearest() if not exact and table.builder.pays(view, is_hybrid=False) else None
+    hits = scan.nearest() if not exact and table.builder.should_use_graph(view, is_hybrid=False) else None
     if hits is not None:
         return Matches(tuple(hits), exact=False, scanned=False)
     return Matches(tuple(scan.all(scan.select())), exact=True, scanned=True)
@@ -489,15 +489,15 @@ def pairs(matrix: Array, threshold: float, is_gone: Array, is_changed: Array) ->
     The rows of `matrix` have length 1. Skips pairs in which neither row `is_changed`, and rows that are `is_gone` by
     then: the caller can mark more rows between two steps.
     """
-    short = narrowed(matrix)
+    short = narrow(matrix)
     everything = np.arange(len(matrix))
     changed = np.flatnonzero(is_changed)
     height = max(1, PAIRS_BYTES_MAX // (4 * max(len(matrix), 1)))
     for begin in range(0, len(matrix), height):
         block = everything[begin : begin + height]
         block = block[~is_gone[block]]
-        near = _near(short, block[is_changed[block]], everything[begin:], threshold)
-        near |= _near(short, block[~is_changed[block]], changed[changed > begin], threshold)
+        near = _near_pairs(short, block[is_changed[block]], everything[begin:], threshold)
+        near |= _near_pairs(short, block[~is_changed[block]], changed[changed > begin], threshold)
         for row in sorted(near):
             if is_gone[row]:
                 continue
@@ -508,7 +508,7 @@ def pairs(matrix: Array, threshold: float, is_gone: Array, is_changed: Array) ->
                 yield row, later
 
 
-def _near(short: Array, rows: Rows, columns: Rows, threshold: float) -> dict[int, Rows]:
+def _near_pairs(short: Array, rows: Rows, columns: Rows, threshold: float) -> dict[int, Rows]:
     if not len(rows) or not len(columns):
         return {}
     near = product(short[rows], short[columns].T) > threshold - _NEAR

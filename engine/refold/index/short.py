@@ -23,7 +23,7 @@ _ROUNDED: Final = 1e-12  # More than the error of a squared length in double pre
 _SPARE: Final = 2e-6  # More than the single-precision error of a product of two short rows, relative to their lengths.
 
 
-def pays(count: int, dimensions: int) -> bool:
+def should_shorten(count: int, dimensions: int) -> bool:
     """Decide whether rows are worth shortening for searches."""
     return count >= max(SHORT_ROWS_MIN, SAMPLED_ROWS) and dimensions >= _NARROW_SHARE * NARROW_DIMENSIONS
 
@@ -57,7 +57,7 @@ class ShortRows:
         """Return whether the table has grown so much that other directions might fit it better."""
         return count >= _TURNED_RATIO * self._chosen_for
 
-    def reach(self, matrix: Array) -> None:
+    def extend(self, matrix: Array) -> None:
         """Shorten some more rows of a table; do nothing if another thread is doing so."""
         if len(self._rows) >= len(matrix) or not self._lock.acquire(blocking=False):
             return
@@ -65,19 +65,19 @@ class ShortRows:
             begin = self._column.count
             part = matrix[begin : begin + _SLICE_ROWS]
             if len(part):
-                self._column.extend(_shortened(part, self._basis), len(part))
+                self._column.extend(_shorten(part, self._basis), len(part))
                 self._rows = self._column.view()
         finally:
             self._lock.release()
 
     def bounds(self, query: Array, out: Array) -> None:
         """Compute an upper bound of the product of a query with each of the first rows, into `out`."""
-        short = _shortened(query[None, :], self._basis)[0]
+        short = _shorten(query[None, :], self._basis)[0]
         length = float(np.sqrt(np.add.reduce(query.astype(np.float64) ** 2)))
         product(self._rows[: len(out)], short, out)
         np.add(out, np.float32(_SPARE * length), out=out)
 
-    def is_tried(self) -> bool:
+    def should_try(self) -> bool:
         """Return whether the next search tries the short rows; after repeated failures, more searches skip them."""
         self._left -= 1
         return self._left < 0
@@ -88,18 +88,18 @@ class ShortRows:
         self._left = self._skipped
 
 
-def narrowed(matrix: Array) -> Array:
+def narrow(matrix: Array) -> Array:
     """Shorten rows, or return them unchanged if that is not worth it; products of short rows are never smaller."""
     if matrix.shape[1] < _NARROW_SHARE * NARROW_DIMENSIONS or len(matrix) < SAMPLED_ROWS:
         return matrix
     basis = _directions(matrix)
     short: Array = np.empty((len(matrix), basis.shape[1] + 1), np.float32)
     for begin in range(0, len(matrix), _SLICE_ROWS):
-        short[begin : begin + _SLICE_ROWS] = _shortened(matrix[begin : begin + _SLICE_ROWS], basis)
+        short[begin : begin + _SLICE_ROWS] = _shorten(matrix[begin : begin + _SLICE_ROWS], basis)
     return short
 
 
-def _shortened(rows: Array, basis: Array) -> Array:
+def _shorten(rows: Array, basis: Array) -> Array:
     """Shorten rows in double precision, with the length of the rest rounded up."""
     wide = rows.astype(np.float64)
     along = product(wide, basis)

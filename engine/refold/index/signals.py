@@ -47,7 +47,7 @@ class _Sessions:
 
     def unpack(self, names: Sequence[str | int], of_rows: Array) -> None:
         """Fill this empty object with rows whose sessions are given by number."""
-        self.reach(len(of_rows))
+        self.pad(len(of_rows))
         if not names:
             return
         order = np.argsort(of_rows, kind="stable")[int((of_rows < 0).sum()) :]
@@ -60,9 +60,9 @@ class _Sessions:
             name: rows[begin:end] for name, begin, end in zip(names, [0, *ends], ends, strict=False) if end > begin
         }
 
-    def reach(self, size: int) -> None:
-        self.before.reach(size, _NONE)
-        self.after.reach(size, _NONE)
+    def pad(self, size: int) -> None:
+        self.before.pad(size, _NONE)
+        self.after.pad(size, _NONE)
 
     def add(self, row: int, session: str | int | None) -> None:
         if session is not None:
@@ -106,11 +106,11 @@ class _Lexicon:
         self._length_sum = 0
         self._norms: _Floats | None = None
 
-    def fill(self, texts: Sequence["Text | None"]) -> None:
+    def fill(self, texts: Sequence["RowText | None"]) -> None:
         """Fill the empty lexicon with the texts of all rows, several times as fast as one by one."""
         flat: list[str] = []
         counts = [0] * len(texts)
-        self.reach(len(texts))
+        self.pad(len(texts))
         for row, text in enumerate(texts):
             if text is not None:
                 terms = self._note(row, text)
@@ -118,8 +118,8 @@ class _Lexicon:
                 counts[row] = len(terms)
         self._postings = postings_of(flat, np.repeat(np.arange(len(texts)), counts))
 
-    def add(self, row: int, text: "Text") -> None:
-        self.reach(row + 1)
+    def add(self, row: int, text: "RowText") -> None:
+        self.pad(row + 1)
         add_terms(self._postings, row, self._note(row, text))
 
     def pack(self, sessions: Sequence[str | int | None]) -> tuple[list[str | int], dict[str, Array]]:
@@ -135,10 +135,10 @@ class _Lexicon:
         self._row_count = int(np.count_nonzero(arrays["live"]))
         self._length_sum = int(self._lengths.values.sum(dtype=np.int64))
 
-    def remove(self, row: int, text: "Text") -> None:
+    def remove(self, row: int, text: "RowText") -> None:
         """Remove a row; for a packed row, only the session of `text` matters."""
         if self._packed is not None and self._packed.has(row):
-            self._packed.leave_out(row)
+            self._packed.remove(row)
         else:
             remove_terms(self._postings, row, self._terms(text)[0])
         self._sessions.remove(row, text.session)
@@ -147,7 +147,7 @@ class _Lexicon:
         self._lengths.values[row] = 0
         self._norms = None
 
-    def _note(self, row: int, text: "Text") -> list[str]:
+    def _note(self, row: int, text: "RowText") -> list[str]:
         """Record everything about a row except its postings, and return its terms."""
         terms, length = self._terms(text)
         self._sessions.add(row, text.session)
@@ -157,17 +157,17 @@ class _Lexicon:
         self._norms = None
         return terms
 
-    def _terms(self, text: "Text") -> tuple[list[str], int]:
+    def _terms(self, text: "RowText") -> tuple[list[str], int]:
         terms, length = terms_of(text.text, self._stemmer)
         if text.occurred_ns is not None:
             month_terms, month_length = terms_of(month_of(text.occurred_ns), self._stemmer)
             terms, length = terms + month_terms, length + month_length
         return terms, length
 
-    def reach(self, size: int) -> None:
+    def pad(self, size: int) -> None:
         """Make room for `size` rows, even if the last of them were removed before this index was built."""
-        self._lengths.reach(size, 0)
-        self._sessions.reach(size)
+        self._lengths.pad(size, 0)
+        self._sessions.pad(size)
 
     def bm25(self, query: Query, size: int) -> _Floats:
         """Compute Okapi BM25 of each row, as a share of the highest that any row could have."""
@@ -181,7 +181,7 @@ class _Lexicon:
                 rows, repeats = found
                 spread = k1 * (1 - b + b * (self._lengths.values[rows] / mean))
                 scores[rows] += idf * repeats * (k1 + 1) / (repeats + spread)
-        return _scaled(scores, most)
+        return _scale(scores, most)
 
     def idf_cosine(self, query: Query, size: int) -> _Floats:
         """Compute the cosine of the sets of terms, each term weighted by its rarity."""
@@ -193,19 +193,19 @@ class _Lexicon:
                 scores[found[0]] += idf * idf
         norms = self._row_norms(size)
         scores /= np.where(norms > 0, norms, 1)
-        return _scaled(scores, sqrt(squares))
+        return _scale(scores, sqrt(squares))
 
     def coverage(self, query: Query, size: int) -> _Floats:
         """Compute the share of the query's rarity that each row has, itself or through its neighbours."""
         chains = (self._sessions.before.values, self._sessions.after.values) if len(self._sessions) else ()
-        return coverage_of(query.ranking, self._lengths.values[:size], chains, self._covered(query))
+        return coverage_of(query.ranking, self._lengths.values[:size], chains, self._query_rows(query))
 
-    def _covered(self, query: Query) -> Iterator[tuple[Rows | None, float]]:
+    def _query_rows(self, query: Query) -> Iterator[tuple[Rows | None, float]]:
         """Yield, for each term of a query, the rows that have it or an equivalent form of it, and its rarity."""
         terms, stemmer = terms_of(query.text, self._stemmer)[0], self._stemmer
         for forms in dict.fromkeys(forms_of(term, stemmer) if query.ranking.irregular else (term,) for term in terms):
             found = [posting[0] for posting in map(self._find, forms) if posting is not None]
-            rows = _united(found) if len(found) > 1 else found[0] if found else None
+            rows = _unite_rows(found) if len(found) > 1 else found[0] if found else None
             yield rows, rarity(self._row_count, 0 if rows is None else len(rows))
 
     def question(self, query: Query, shares: _Floats) -> _Floats:
@@ -226,13 +226,15 @@ class _Lexicon:
         if posting is None:
             return packed
         own = (posting.rows(), posting.repeats())
-        return own if packed is None else _merged(own, packed)
+        return own if packed is None else _merge_postings(own, packed)
 
     def _all(self) -> dict[str, tuple[Rows, Array]]:
         """Return the result of `_find` for every term."""
         found = {term: (posting.rows(), posting.repeats()) for term, posting in self._postings.items()}
         packed = {} if self._packed is None else self._packed.all()
-        return packed | {term: _merged(own, packed[term]) if term in packed else own for term, own in found.items()}
+        return packed | {
+            term: _merge_postings(own, packed[term]) if term in packed else own for term, own in found.items()
+        }
 
     def _row_norms(self, size: int) -> _Floats:
         if self._norms is None or len(self._norms) < size:
@@ -243,13 +245,13 @@ class _Lexicon:
         return self._norms[:size]
 
 
-def _merged(one: tuple[Rows, Array], other: tuple[Rows, Array]) -> tuple[Rows, Array]:
+def _merge_postings(one: tuple[Rows, Array], other: tuple[Rows, Array]) -> tuple[Rows, Array]:
     rows = np.concatenate([one[0], other[0]])
     order = np.argsort(rows)
     return rows[order], np.concatenate([one[1], other[1]])[order]
 
 
-def _united(found: Sequence[Rows]) -> Rows:
+def _unite_rows(found: Sequence[Rows]) -> Rows:
     """Return the union of several lists of rows, in order; a mask is faster than sorting them."""
     marks = np.zeros(1 + max(int(rows[-1]) for rows in found), np.bool_)
     for rows in found:
@@ -285,7 +287,7 @@ def coverage_of(
                 marks[places] = 0
     if ranking.damping:
         scores *= (np.maximum(1, longest / ranking.pivot_terms) ** -ranking.damping).astype(float32)[lengths]
-    return _scaled(scores, most)
+    return _scale(scores, most)
 
 
 def _mark_neighbours(
@@ -321,13 +323,13 @@ def rarity(count: int, having: int) -> float:
     return log(1 + (count - having + 0.5) / (having + 0.5))
 
 
-def _scaled(scores: _Floats, most: float) -> _Floats:
+def _scale(scores: _Floats, most: float) -> _Floats:
     if most > 0:
         scores /= most
     return scores
 
 
-class Text(NamedTuple):
+class RowText(NamedTuple):
     """The text of a row, its session, and the time when it occurred."""
 
     text: str
@@ -338,7 +340,7 @@ class Text(NamedTuple):
 _DECIMALS: Final = 6
 
 
-_PACKED: Final = Text("")
+_PACKED: Final = RowText("")
 """The placeholder of a packed text that was not read yet."""
 PACKED_STEMMER: Final = RANKINGS[DEFAULT].stemmer
 
@@ -357,7 +359,7 @@ class TextIndex:
     """
 
     def __init__(self) -> None:
-        self._texts: list[Text | None] = []
+        self._texts: list[RowText | None] = []
         self._count = 0
         self.importance = Column(float32)
         self.accessed_ns = Column(np.int64)
@@ -366,7 +368,7 @@ class TextIndex:
         self._keywords_of_row: dict[int, set[str]] = {}
         self._lexicons: dict[str, _Lexicon] = {}
         self._questions: Column | None = None
-        self._read: Callable[[Sequence[int]], list[Text]] | None = None
+        self._read: Callable[[Sequence[int]], list[RowText]] | None = None
         """Reads the texts of packed rows, for which `_PACKED` stands in until then."""
         self._sessions: list[str | int | None] = []
         """The sessions of the packed rows."""
@@ -380,7 +382,7 @@ class TextIndex:
         return len(self._texts)
 
     def add(
-        self, row: int, text: Text, *, keywords: Iterable[str] = (), importance: float = 0.0, accessed_ns: int = 0
+        self, row: int, text: RowText, *, keywords: Iterable[str] = (), importance: float = 0.0, accessed_ns: int = 0
     ) -> None:
         """Add a row that is new or was removed; keywords are compared in lower case.
 
@@ -393,7 +395,7 @@ class TextIndex:
         if row == len(self._texts):
             self._texts.append(None)
             for column in (self.importance, self.accessed_ns, self._keyword_counts):
-                column.reach(row + 1, 0)
+                column.pad(row + 1, 0)
         lowered = {keyword.lower() for keyword in keywords}
         self._texts[row] = text
         self._count += 1
@@ -406,15 +408,15 @@ class TextIndex:
         for lexicon in self._lexicons.values():
             lexicon.add(row, text)
         if self._questions is not None:
-            self._questions.reach(row + 1, 0)
+            self._questions.pad(row + 1, 0)
             self._questions.values[row] = question_share(text.text)
 
-    def fill(self, texts: Sequence[Text | None]) -> None:
+    def fill(self, texts: Sequence[RowText | None]) -> None:
         """Fill the empty index with texts that have no keywords, `None` for rows that were removed."""
         self._texts = list(texts)
         self._count = sum(text is not None for text in texts)
         for column in (self.importance, self.accessed_ns, self._keyword_counts):
-            column.reach(len(texts), 0)
+            column.pad(len(texts), 0)
 
     def remove(self, row: int) -> None:
         """Remove a live row; raises `InvalidInput` for any other."""
@@ -422,7 +424,7 @@ class TextIndex:
         if text is None:
             raise InvalidInput(f"row {row} is not live; remove a row that was added")
         if text is _PACKED:
-            text = Text("", self._session(row))
+            text = RowText("", self._session(row))
         self._texts[row] = None
         self._count -= 1
         remove_terms(self._keywords, row, self._keywords_of_row.pop(row, ()))
@@ -444,7 +446,7 @@ class TextIndex:
         needed and missing, or has another size.
         """
         computed: dict[str, Callable[[], _Floats]] = {
-            "cosine": lambda: self._checked(cosine),
+            "cosine": lambda: self._check_cosine(cosine),
             "keywords": lambda: self._jaccard(query.keywords),
             "bm25": lambda: self._lexicon(query).bm25(query, self.size),
             "idf_cosine": lambda: self._lexicon(query).idf_cosine(query, self.size),
@@ -466,7 +468,7 @@ class TextIndex:
         (0.35, [0.25])
         """
         parts = self.signals(query, query.ranking.weights(), cosine)
-        return weighted(query.ranking, parts, self.size), parts
+        return weigh_signals(query.ranking, parts, self.size), parts
 
     def best(self, total: _Floats, count: int, rows: Rows | None = None) -> list[tuple[int, float]]:
         """Return the rows with the highest scores, best first, each with its score rounded to 6 decimals.
@@ -502,7 +504,7 @@ class TextIndex:
         return {"sessions": names}, arrays | {"live": live, "questions": self._question_shares()}
 
     def unpack(
-        self, values: Mapping[str, Any], arrays: Mapping[str, Array], read: Callable[[Sequence[int]], list[Text]]
+        self, values: Mapping[str, Any], arrays: Mapping[str, Array], read: Callable[[Sequence[int]], list[RowText]]
     ) -> None:
         """Fill the empty index with packed rows; `read` returns their texts when they are needed.
 
@@ -515,7 +517,7 @@ class TextIndex:
             refuse("its texts are of sessions that it has not")
         lexicon = _Lexicon(PACKED_STEMMER)
         lexicon.unpack(names, arrays)
-        texts: list[Text | None] = [_PACKED] * len(live)
+        texts: list[RowText | None] = [_PACKED] * len(live)
         for row in np.flatnonzero(~live).tolist():
             texts[row] = None
         self.fill(texts)
@@ -544,7 +546,7 @@ class TextIndex:
             lexicon.fill(self._texts)
         return lexicon
 
-    def _checked(self, cosine: _Floats | None) -> _Floats:
+    def _check_cosine(self, cosine: _Floats | None) -> _Floats:
         if cosine is None or len(cosine) != self.size:
             count = "no cosine" if cosine is None else f"{len(cosine)} cosines"
             raise InvalidInput(
@@ -580,7 +582,7 @@ class TextIndex:
         return column
 
 
-def weighted(ranking: Ranking, parts: dict[str, _Floats], size: int) -> _Floats:
+def weigh_signals(ranking: Ranking, parts: dict[str, _Floats], size: int) -> _Floats:
     """Sum signals, each times its weight in a ranking."""
     total: _Floats = np.zeros(size, dtype=float32)
     for name, part in parts.items():

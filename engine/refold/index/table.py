@@ -16,7 +16,7 @@ import numpy as np
 from refold.errors import InvalidInput, logger
 from refold.index import hnsw
 from refold.index import short as shorts
-from refold.index.columns import DAY_NS, Array, Codes, Column, Keywords, Rows, normalised, product
+from refold.index.columns import DAY_NS, Array, Codes, Column, Keywords, Rows, normalise, product
 from refold.index.hnsw import Graph, build, library
 from refold.index.packed import refuse
 from refold.index.ranking import Filter
@@ -43,7 +43,7 @@ class Vocabulary:
         self.epoch_ns: int | None = None  # The epoch from which days are counted: the access time of the first row.
 
 
-class Columns(NamedTuple):
+class TableColumns(NamedTuple):
     """The columns that are searched, all of the same length."""
 
     matrix: Array  # float32, each line of length 1.
@@ -73,7 +73,7 @@ class TableView:
     `graph`, if there is one for these rows, speeds up the search for near rows.
     """
 
-    def __init__(self, columns: Columns, vocabulary: Vocabulary, graph: Graph | None = None) -> None:
+    def __init__(self, columns: TableColumns, vocabulary: Vocabulary, graph: Graph | None = None) -> None:
         self.columns = columns
         self.vocabulary = vocabulary
         self.graph = graph
@@ -221,7 +221,7 @@ class GraphBuilder:
         self.graph: Graph | None = None
         self.builds_count = 0
 
-    def pays(self, view: TableView, *, is_hybrid: bool) -> bool:
+    def should_use_graph(self, view: TableView, *, is_hybrid: bool) -> bool:
         """Decide whether to search with the view's graph; if it is missing or old, start to build another."""
         if self._is_closed:
             return False
@@ -240,10 +240,10 @@ class GraphBuilder:
         # every second search.
         self._uses[is_hybrid] = count >= least or (self._uses[is_hybrid] and 2 * count >= least)
         if self._uses[is_hybrid] and view is self._view():
-            self._keep_up(view)
+            self._start_build(view)
         return self._uses[is_hybrid] and view.graph is not None
 
-    def _keep_up(self, view: TableView) -> None:
+    def _start_build(self, view: TableView) -> None:
         if (self._thread is not None and not self._thread.is_over) or view.count < 2 * self._refused_count:
             return
         base = view.graph
@@ -285,7 +285,7 @@ class GraphBuilder:
         self.builds_count += 1
         self._on_change()
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Wait until no graph is being built."""
         thread = self._thread
         if thread is not None:
@@ -295,16 +295,16 @@ class GraphBuilder:
         """Stop building, and release graph and table; the vectors leave RAM with their last user."""
         with self._lock:
             self._is_closed = True
-        self.settle()
+        self.wait()
         with self._lock:
             self.graph = None
             self._on_change()
             # Breaks a reference cycle, which might not be collected for long, because the collector does not count
             # arrays.
-            self._view, self._on_change = _closed, lambda: None
+            self._view, self._on_change = _raise_closed, lambda: None
 
 
-def _closed() -> TableView:
+def _raise_closed() -> TableView:
     raise AssertionError("a closed table has no graph to keep up")
 
 
@@ -357,9 +357,9 @@ class VectorTable:
         self.lock = self._vocabulary.lock
         self._latest: TableView | None = None
         self._short: ShortRows | None = None
-        self.builder = GraphBuilder(self.lock, self.view, self._forget, crossover)
+        self.builder = GraphBuilder(self.lock, self.view, self._drop_view, crossover)
 
-    def _forget(self) -> None:
+    def _drop_view(self) -> None:
         self._latest = None
 
     def __len__(self) -> int:
@@ -447,7 +447,7 @@ class VectorTable:
         Raises `InvalidInput` for a vector that is zero or not finite and for a seq before the last row's;
         `EmbeddingMismatch` for a vector of another dimension. Nothing is changed then.
         """
-        unit = vector if is_unit else normalised(vector, self.dimensions, count=1)[0]
+        unit = vector if is_unit else normalise(vector, self.dimensions, count=1)[0]
         with self.lock:
             row, vocabulary = len(self), self._vocabulary
             self._check_order(seq, 1)
@@ -493,7 +493,7 @@ class VectorTable:
         With `are_units`, `vectors` is an array of vectors of length 1. Raises the errors of `add`; nothing is changed
         then.
         """
-        units = vectors if are_units else normalised(vectors, self.dimensions)
+        units = vectors if are_units else normalise(vectors, self.dimensions)
         with self.lock:
             begin, count, vocabulary = len(self), len(units), self._vocabulary
             born = _broadcast(seqs, np.int64, count)
@@ -526,7 +526,7 @@ class VectorTable:
             for name, column in self._columns.items():
                 column.extend(values[name], count)
             vocabulary.keywords.extend(keywords)
-            vocabulary.keywords.reach(begin + count)
+            vocabulary.keywords.pad(begin + count)
             self._latest = None
             return np.arange(begin, begin + count)
 
@@ -592,11 +592,11 @@ class VectorTable:
         """Return the rows as of now, with the graph if there is one."""
         with self.lock:
             if self._latest is None:
-                columns = Columns(**{name: self._columns[name].view() for name in Columns._fields})
+                columns = TableColumns(**{name: self._columns[name].view() for name in TableColumns._fields})
                 self._latest = TableView(columns, self._vocabulary, self.builder.graph)
             return self._latest
 
-    def stale(self, at: int) -> Rows:
+    def stale_rows(self, at: int) -> Rows:
         """Return the rows that were alive at a seq and have changed since; `view_at` needs their past values."""
         with self.lock:
             count = self._count_at(at)
@@ -615,13 +615,13 @@ class VectorTable:
                     f"seq {at} is before seq {self.since}, from which on this table knows every row; fill another"
                 )
             count = self._count_at(at)
-            unknown = np.setdiff1d(self.stale(at), () if past is None else past.rows)
+            unknown = np.setdiff1d(self.stale_rows(at), () if past is None else past.rows)
             if len(unknown):
                 raise InvalidInput(
                     f"row {unknown[0]} and {len(unknown) - 1} more were changed after seq {at}; "
-                    f"give what the rows of stale({at}) were then"
+                    f"give what the rows of stale_rows({at}) were then"
                 )
-            columns = Columns(*(column[:count] for column in self.view().columns))
+            columns = TableColumns(*(column[:count] for column in self.view().columns))
             columns = columns._replace(alive=self._columns["died"].values[:count] > at)
             if past is not None:
                 names = ("importance", "accessed", "statuses", "days")
@@ -637,15 +637,15 @@ class VectorTable:
     def _count_at(self, at: int) -> int:
         return int(self._columns["born"].values.searchsorted(at, "right"))
 
-    def short(self, view: TableView) -> ShortRows | None:
+    def short_rows(self, view: TableView) -> ShortRows | None:
         """Return the short rows for a search of a view, after shortening some more; `None` if they are not worth it."""
         matrix = view.columns.matrix
-        if not shorts.pays(view.count, self.dimensions):
+        if not shorts.should_shorten(view.count, self.dimensions):
             return None
         short = self._short
         if short is None or short.is_old(view.count):
             short = self._short = ShortRows(matrix)
-        short.reach(matrix)
+        short.extend(matrix)
         return short
 
     # The graph.

@@ -77,11 +77,11 @@ class Words:
         return _WORD_BYTES * (self._count + len(self._fresh))
 
     def add(self, words: Iterable[str]) -> None:
-        """Add words, which `having` finds after the next `settle`."""
+        """Add words, which `find_words` finds after the next `flush`."""
         self._fresh.update(words)
 
-    def settle(self) -> None:
-        """Make all added words searchable; `having` needs no lock while this runs."""
+    def flush(self) -> None:
+        """Make all added words searchable; `find_words` needs no lock while this runs."""
         groups = self._groups
         if self._fresh:
             for word in self._fresh:
@@ -92,7 +92,7 @@ class Words:
             self._fresh = set()
             self._count = sum(map(len, groups.values()))
 
-    def having(self, term: str) -> list[str]:
+    def find_words(self, term: str) -> list[str]:
         """List the words whose stem is `term`."""
         beginning = term[: max(1, len(term) - _CHANGED_LETTERS_MAX)]
         key = beginning[:_GROUP_LETTERS]
@@ -156,14 +156,14 @@ def porter(word: str) -> str:
     """Reduce an English word to its stem by Porter's algorithm."""
     if len(word) <= 2 or not (word.isascii() and word.isalpha()):  # noqa: PLR2004 - the paper's bound
         return word
-    word = _replaced(word, _PLURALS_1A, measure_min=0)
-    word = _without_past(word)
+    word = _replace_ending(word, _PLURALS_1A, measure_min=0)
+    word = _strip_past(word)
     if word.endswith("y") and "v" in _shape(word[:-1]):
         word = word[:-1] + "i"
-    word = _replaced(word, _ENDINGS_2)
-    word = _replaced(word, _ENDINGS_3)
+    word = _replace_ending(word, _ENDINGS_2)
+    word = _replace_ending(word, _ENDINGS_3)
     if not word.endswith("ion") or word[-4:-3] in {"s", "t"}:
-        word = _replaced(word, _ENDINGS_4, measure_min=2)
+        word = _replace_ending(word, _ENDINGS_4, measure_min=2)
     if word.endswith("e"):
         measure = _measure(word[:-1])
         if measure > 1 or (measure == 1 and not _ends_short(word[:-1])):
@@ -194,7 +194,7 @@ def _ends_short(stem: str) -> bool:
     return _shape(stem).endswith("cvc") and stem[-1] not in "wxy"
 
 
-def _replaced(word: str, endings: _Endings, *, measure_min: int = 1) -> str:
+def _replace_ending(word: str, endings: _Endings, *, measure_min: int = 1) -> str:
     """Replace the longest matching ending, if enough of the word remains."""
     if not word.endswith(endings[0]):
         return word
@@ -205,7 +205,7 @@ def _replaced(word: str, endings: _Endings, *, measure_min: int = 1) -> str:
     return word
 
 
-def _without_past(word: str) -> str:
+def _strip_past(word: str) -> str:
     if not word.endswith(("ed", "ing")):
         return word
     if word.endswith("eed"):
@@ -327,7 +327,7 @@ _DONE: Final = ("buy", "enjoy", "like", "love", "need", "old", "own", "want", "w
 _CONTRACTION: Final = re.compile(r"\b\w+n['\u2019]t\b|(?<=\w)['\u2019](?:d|ll|m|re|s|ve)\b", re.IGNORECASE)
 
 
-def without_contractions(text: str) -> str:
+def strip_contractions(text: str) -> str:
     """Return a text without the s of possessives, contracted verbs and contracted negations.
 
     >>> without_contractions("What's my dog's name, and why don't I know it?")
@@ -362,7 +362,7 @@ def fact_words(question: str) -> list[str]:
     return [word for word in found if porter(word) in terms]
 
 
-def asks(text: str) -> bool:
+def is_question(text: str) -> bool:
     """Return whether a text begins with a question word, or has a sentence that ends as a question.
 
     >>> asks("when do we paint"), asks("We paint now.")

@@ -22,7 +22,7 @@ _BLOCK_BYTES: Final = 512
 _CHUNK: Final = bytes(64 * 1024)
 
 
-def wanted_bytes(data_bytes: int) -> int:
+def bytes_to_reserve(data_bytes: int) -> int:
     """Return the bytes to reserve for a data file of this size: room to rewrite it and to copy it, within bounds."""
     return min(max(2 * data_bytes, BALLAST_BYTES_MIN), BALLAST_BYTES_MAX)
 
@@ -46,8 +46,8 @@ class Ballast:
         self.written_bytes = 0
         """Bytes written since the ballast was last compared with the data; compared again at ``BALLAST_BYTES_MIN``."""
 
-    def _wanted_bytes(self) -> int:
-        return wanted_bytes(os.stat(os.path.join(self._path, DATA_FILE)).st_size)
+    def _target_bytes(self) -> int:
+        return bytes_to_reserve(os.stat(os.path.join(self._path, DATA_FILE)).st_size)
 
     def fill(self) -> bool:
         """Reserve the missing bytes, and return whether the ballast is complete.
@@ -57,7 +57,7 @@ class Ballast:
         if self._is_lent:
             return False
         self.written_bytes = 0
-        wanted, reserved = self._wanted_bytes(), reserved_bytes(self._path)
+        wanted, reserved = self._target_bytes(), reserved_bytes(self._path)
         for size_bytes in (wanted, BALLAST_BYTES_MIN):
             if reserved >= size_bytes:
                 break
@@ -100,7 +100,7 @@ class Ballast:
 
     def _retake(self) -> None:
         """Reserve as much as still fits, before operations that only add data can take the space."""
-        size_bytes = self._wanted_bytes()
+        size_bytes = self._target_bytes()
         while size_bytes >= len(_CHUNK):
             try:
                 _reserve(self._file, size_bytes)

@@ -19,7 +19,7 @@ from refold.errors import StoreFull
 from refold.limits import RETRIES_COUNT_MAX
 from refold.log.disk import disk_error, remove
 from refold.log.environment import Environment
-from refold.log.lmdb_file import CLEAN, DATA_FILE, FORMAT_KEY, open_alone, translated
+from refold.log.lmdb_file import CLEAN, DATA_FILE, FORMAT_KEY, lmdb_error, open_alone
 
 _COPYING: Final = "copying"
 """The directory of the file until it is complete, so that a partial file is never mistaken for a store."""
@@ -55,7 +55,7 @@ def copy(environment: Environment, into: str, changes: Changes = MappingProxyTyp
         except lmdb.Error as error:
             attempts -= 1
             if not attempts or not environment.recover(error):
-                raise translated(error, "copying the store", into) from error
+                raise lmdb_error(error, "copying the store", into) from error
         else:
             return
         finally:
@@ -67,13 +67,13 @@ def _copy(environment: Environment, place: str, changes: Changes) -> None:
         rows = (
             (name, row)
             for name, database in environment.databases.items()
-            for row in _changed(source.cursor(database).iternext(), changes.get(name, {}))
+            for row in _apply_changes(source.cursor(database).iternext(), changes.get(name, {}))
         )
         while _put_some(rows, list(environment.databases), place):
             pass
 
 
-def _changed(
+def _apply_changes(
     rows: Iterator[tuple[bytes, bytes]], changes: Mapping[bytes, bytes | None]
 ) -> Iterator[tuple[bytes, bytes]]:
     put = sorted((key, value) for key, value in changes.items() if value is not None)
@@ -126,7 +126,7 @@ def _rewrite(environment: Environment, changes: Changes) -> None:
         _continue_commits(os.path.join(directory, DATA_FILE), environment)
         environment.replace(directory)
     except lmdb.Error as error:
-        raise translated(error, "making a clean copy", environment.path) from error
+        raise lmdb_error(error, "making a clean copy", environment.path) from error
     except OSError as error:
         raise disk_error(
             error, f"making a clean copy of {environment.path}", "check that the directory is writable"

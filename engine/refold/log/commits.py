@@ -34,7 +34,7 @@ PREFIXES: Final = ("postgresql://", "postgres://", "nats://", "tls://")
 _PASSWORD: Final = re.compile(r"(?<=://)([^:@]*:).*(?=@)|((?<=[?&])[^=&]*pass[^=&]*=)[^&]*", re.IGNORECASE | re.DOTALL)
 
 
-def shown_address(address: str) -> str:
+def hide_password(address: str) -> str:
     """Return an address with its password hidden; if the password is not properly escaped, more may be hidden too."""
     return _PASSWORD.sub(lambda found: f"{found[1] or found[2]}***", address)
 
@@ -72,7 +72,7 @@ class Commit(Struct, frozen=True, array_like=True):
     erased: tuple[Sealed, ...] = ()
 
 
-class Numbered(NamedTuple):
+class CommitBytes(NamedTuple):
     """A commit as stored on the server, with its number."""
 
     number: int
@@ -112,11 +112,11 @@ class Replacement(NamedTuple):
     after: bytes
 
 
-class Overtaken(Exception):
+class AppendConflict(Exception):
     """Another machine appended first; nothing was appended."""
 
 
-class Disconnected(Exception):
+class ConnectionLost(Exception):
     """The connection was lost during an append, which may or may not have taken effect."""
 
 
@@ -136,7 +136,7 @@ class CommitLog(Protocol):
         """Return the number of the last commit, 0 in an empty log."""
         ...
 
-    def read(self, after: int) -> list[Numbered]:
+    def read(self, after: int) -> list[CommitBytes]:
         """Return the next commits after a number, about ``PAGE_BYTES`` in total, and at least one if there is any.
 
         Raises ``StoreCorrupt`` if a commit has gone missing.
@@ -146,7 +146,7 @@ class CommitLog(Protocol):
     def append(self, expected: int, packed: bytes) -> int:
         """Durably append a commit after the commit numbered ``expected``, and return its number.
 
-        Raises ``Overtaken`` if ``expected`` is no longer the last commit, and ``Disconnected``.
+        Raises ``AppendConflict`` if ``expected`` is no longer the last commit, and ``ConnectionLost``.
         """
         ...
 
@@ -200,7 +200,7 @@ def pack(records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed
     return _ENCODE(Commit(FORMAT, tuple(records), tuple(rows), tuple(erased)))
 
 
-def unpack(commit: Numbered, name: str) -> Commit:
+def unpack(commit: CommitBytes, name: str) -> Commit:
     """Decode a commit; ``StoreCorrupt`` if the bytes are not a commit, ``StoreVersion`` if they have another format."""
     try:
         found = _DECODER.decode(commit.packed)

@@ -19,13 +19,13 @@ from refold.errors import Closed, StoreError
 from refold.limits import DELAY_MS_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import TABLES, Row, Table, write
-from refold.log.record import EventBytes, Record, Sealed, events_in
+from refold.log.record import EventBytes, Record, Sealed, find_events
 from refold.threads import FORKED, NO_THREAD, Bell, Worker
 
 # The tail is the end of a log that is not on disk yet: commands in the order they were written.
 
 
-class _Part(NamedTuple):
+class _TailWrite(NamedTuple):
     """One write, with the number of records before it in the tail, and the number of bytes up to its end."""
 
     records: Sequence[Sealed]
@@ -43,7 +43,7 @@ class Tail:
 
     def __init__(self, behind: int) -> None:
         self.behind = behind
-        self._parts: list[_Part] = []
+        self._parts: list[_TailWrite] = []
         self._derived_count = 0
         self._records: list[Sealed] = []
         self._rows: dict[Table, dict[bytes, bytes | None]] = {table: {} for table in TABLES}
@@ -53,11 +53,11 @@ class Tail:
 
     def append(self, records: Sequence[Sealed], rows: Sequence[Row]) -> None:
         """Append one write."""
-        last = self._parts[-1] if self._parts else _Part((), (), 0, 0)
+        last = self._parts[-1] if self._parts else _TailWrite((), (), 0, 0)
         added = sum(len(record) for _, record in records)
         added += sum(len(key) + len(value or b"") for _, key, value in rows)
         before = last.records_before + len(last.records)
-        self._parts.append(_Part(tuple(records), tuple(rows), before, last.bytes_until + added))
+        self._parts.append(_TailWrite(tuple(records), tuple(rows), before, last.bytes_until + added))
 
     @property
     def head(self) -> int:
@@ -232,7 +232,7 @@ class DelayedLog:
             if self._flusher is None or self._flusher.is_over:
                 self._flusher = Worker(self._run, "refold-flusher")
                 self._flusher.start()
-                if not self._flusher.begins():
+                if not self._flusher.wait_for_start():
                     raise StoreError(f"writes cannot be made durable: {NO_THREAD}")
             self._waiting.append(records, rows)
 
@@ -265,14 +265,14 @@ class DelayedLog:
         self._check_usable()
         with self._flushing:
             if self._written is not None:
-                self._flush_written()
+                self._flush_tail()
             with self._state:
                 if not self._waiting:
                     return
                 self._written, self._waiting = self._waiting, Tail(self._waiting.head)
-            self._flush_written()
+            self._flush_tail()
 
-    def _flush_written(self) -> None:
+    def _flush_tail(self) -> None:
         tail = self._written
         assert tail is not None
         try:
@@ -282,7 +282,7 @@ class DelayedLog:
             if tail.head == self._durable or self._inner.head() < tail.head:
                 write(self._inner, tail.records(), tail.all_rows())
         except StoreError as error:
-            self._failure = self._with_waiting(error)
+            self._failure = self._error_with_seqs(error)
             raise self._failure from error
         except Exception as error:
             self._failure = error
@@ -292,7 +292,7 @@ class DelayedLog:
             self._written = None
             self._failure = None
 
-    def _with_waiting(self, error: StoreError) -> StoreError:
+    def _error_with_seqs(self, error: StoreError) -> StoreError:
         """Add the unwritten seqs to the error: acknowledged writes must never be dropped silently."""
         waiting = f"seqs {self._durable + 1} to {self._waiting.head}" if self._waiting.head > self._durable else "rows"
         return type(error)(
@@ -317,7 +317,7 @@ class DelayedLog:
             self._inner.durability.resume()
 
     def check_place(self) -> None:
-        """Raise ``Displaced`` if the data file was moved, removed or replaced."""
+        """Raise ``StoreGone`` if the data file was moved, removed or replaced."""
         self._inner.durability.check_place()
 
     def _run(self) -> None:
@@ -391,7 +391,7 @@ class DelayedLog:
             below = [seq for seq in seqs if seq <= tails[0].behind]
             above = [seq for seq in seqs if seq > tails[0].behind]
             found = {event.seq: event for event in self._inner.events_at(below)}
-            found |= {event.seq: event for event in events_in(partial(_record_in, tails), above)}
+            found |= {event.seq: event for event in find_events(partial(_record_in, tails), above)}
             return [found[seq] for seq in seqs]
 
     def row(self, table: Table, key: bytes) -> bytes | None:
@@ -404,12 +404,12 @@ class DelayedLog:
                     return rows[key]
             return self._inner.row(table, key)
 
-    def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
+    def read_row(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
         """Call ``read`` with the value of a row, and return its result."""
         self._check_usable()
         with self._state:
             if not any(key in tail.rows(table) for tail in self._tails()):
-                return self._inner.row_read(table, key, read)
+                return self._inner.read_row(table, key, read)
         value = self.row(table, key)
         return None if value is None else read(value)
 

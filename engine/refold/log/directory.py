@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 
 from refold.errors import Closed, InvalidInput, NotFound, StoreBusy, StoreError, StoreVersion
 from refold.limits import MAP_WAIT_SECONDS, OPEN_WAIT_SECONDS_MAX
-from refold.log.disk import FILE_FLAGS, building, disk_error, remove
+from refold.log.disk import FILE_FLAGS, build_directory, disk_error, remove
 from refold.log.environment import TURN_LOCK, Environment, open_lock
 from refold.log.lmdb_file import CLEAN, DATA_FILE, LOCK_FILE, create_databases, problems, unmap
-from refold.log.protocol import Found
+from refold.log.protocol import SearchCounts
 from refold.log.registry import share, unshare
 
 T = TypeVar("T")
@@ -55,8 +55,8 @@ class Directory:
             self._locks.append(_open_lock(self.path, WRITER_LOCK))
         self.environment = share(self.path, self, readonly=self.readonly)
         if not self.readonly:
-            (_lock_alone if self.exclusive else _lock_beside_others)(self._locks[0], self.path)
-            _check_unread(self.path)
+            (_lock_exclusive if self.exclusive else _lock_shared)(self._locks[0], self.path)
+            _check_no_reader(self.path)
             self.environment.ballast.fill()
             self._clear_away()
             if self.environment.stopped or self.environment.is_suspect:
@@ -102,13 +102,13 @@ class Directory:
     def sweep(self) -> None:
         """Do nothing: a clean write leaves no trace of the data that it replaced."""
 
-    def search(self, markers: Collection[bytes]) -> Found:
+    def search(self, markers: Collection[bytes]) -> SearchCounts:
         """Return how often the markers occur in the files of the store."""
         from refold.log.search import search  # noqa: PLC0415 - rarely used
 
         return search(self.path, markers)
 
-    def relieve(self) -> None:
+    def release_memory(self) -> None:
         """Release the pages that were read through the memory map."""
         unmap(os.path.join(self.path, DATA_FILE))
 
@@ -207,7 +207,7 @@ def _create(path: str, seed: dict[bytes, bytes]) -> None:
     """Create a store if there is none; if another process is creating it, wait up to ``OPEN_WAIT_SECONDS_MAX``."""
     until = time.monotonic() + OPEN_WAIT_SECONDS_MAX
     while not holds_store(path):
-        site = building(path, "a store", may_be_empty=True)
+        site = build_directory(path, "a store", may_be_empty=True)
         try:
             with site as made:
                 _create_inside(made, seed)
@@ -280,7 +280,7 @@ def _keep_writers_out(data: io.FileIO, path: str) -> None:
             ) from error
 
 
-def _check_unread(path: str) -> None:
+def _check_no_reader(path: str) -> None:
     """Raise ``StoreBusy`` if a reader that LMDB cannot know of has the store open."""
     with _open_lock(path, DATA_FILE, os.O_RDONLY) as data:
         try:
@@ -304,7 +304,7 @@ def _lock_soon(lock: io.FileIO, path: str, how: int, seconds: float = _LOOK_SECO
             time.sleep(MAP_WAIT_SECONDS)
 
 
-def _lock_beside_others(lock: io.FileIO, path: str) -> None:
+def _lock_shared(lock: io.FileIO, path: str) -> None:
     """Take the writers' lock, shared; a process that holds it exclusively has written its process ID to the file."""
     try:
         _lock_soon(lock, path, fcntl.LOCK_SH)
@@ -316,12 +316,12 @@ def _lock_beside_others(lock: io.FileIO, path: str) -> None:
         ) from error
 
 
-def _lock_alone(lock: io.FileIO, path: str) -> None:
+def _lock_exclusive(lock: io.FileIO, path: str) -> None:
     """Take the writers' lock exclusively, and write this process's ID to the file."""
     try:
         _lock_soon(lock, path, fcntl.LOCK_EX)
     except StoreBusy as error:
-        _lock_beside_others(lock, path)
+        _lock_shared(lock, path)
         raise StoreBusy(
             f"other processes write to the store at {path}, and durability='delayed' wants it for itself alone; "
             f"close it there, or open this one with durability='durable'"

@@ -66,7 +66,7 @@ def remove(path: str, *, strict: bool = True) -> None:
 
 
 @contextmanager
-def building(path: str, what: str, *, outside: str | None = None, may_be_empty: bool) -> Generator[str]:
+def build_directory(path: str, what: str, *, outside: str | None = None, may_be_empty: bool) -> Generator[str]:
     """Yield a directory to fill; flush it and move it to the path if the block succeeds, else leave nothing behind.
 
     ``outside`` is a directory that must not contain the path; ``may_be_empty`` allows an empty directory at the path.
@@ -107,7 +107,7 @@ def _check_free(target: str, what: str, *, outside: str | None, may_be_empty: bo
         raise NotFound(f"the parent directory {parent} of {what} does not exist; create it first")
     _check_outside(target, outside)
     if os.path.lexists(target) and not (may_be_empty and os.path.isdir(target) and not os.listdir(target)):
-        raise InvalidInput(_taken(target, what, may_be_empty=may_be_empty))
+        raise InvalidInput(_taken_message(target, what, may_be_empty=may_be_empty))
 
 
 def _check_outside(target: str, outside: str | None) -> None:
@@ -116,23 +116,23 @@ def _check_outside(target: str, outside: str | None) -> None:
         raise InvalidInput(f"{target} lies in the store at {outside}; give a path outside of it")
 
 
-def _taken(target: str, what: str, *, may_be_empty: bool = False) -> str:
+def _taken_message(target: str, what: str, *, may_be_empty: bool = False) -> str:
     place = "a path where nothing is, or an empty directory" if may_be_empty else "a path where nothing is"
     return f"{target} is there already, and {what} never replaces anything; give {place}"
 
 
 def _take_site(target: str, what: str) -> tuple[str, int]:
     """Return the building site for a path, emptied, and the descriptor that locks it."""
-    site = _beside(target, SITE_SUFFIX)
+    site = _site_path(target, SITE_SUFFIX)
 
-    def opened() -> int:
+    def open_site() -> int:
         while True:
             with suppress(FileExistsError):
                 os.mkdir(site, 0o700)
             with suppress(FileNotFoundError):  # Its previous builder has just finished.
                 return os.open(site, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
-    lock = _take(site, opened, what)
+    lock = _take(site, open_site, what)
     try:
         _clear(site)
     except BaseException:
@@ -142,7 +142,7 @@ def _take_site(target: str, what: str) -> tuple[str, int]:
 
 
 @contextmanager
-def building_file(path: str, what: str, *, outside: str | None = None, overwrite: bool) -> Generator[BinaryIO]:
+def build_file(path: str, what: str, *, outside: str | None = None, overwrite: bool) -> Generator[BinaryIO]:
     """Yield a file to fill; flush it and move it to the path if the block succeeds, else leave nothing behind.
 
     ``outside`` is a directory that must not contain the path. A crash leaves a file next to the path, which the next
@@ -153,7 +153,7 @@ def building_file(path: str, what: str, *, outside: str | None = None, overwrite
     target = os.path.realpath(path)
     _check_outside(target, outside)
     _check_replaceable(target, overwrite=overwrite)
-    site = _beside(target, PART_SUFFIX)
+    site = _site_path(target, PART_SUFFIX)
     flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(_take(site, lambda: os.open(site, flags, 0o600), what), "wb") as file:
         try:
@@ -190,7 +190,7 @@ def unfinished_file(directory: str, prefix: str) -> Generator[tuple[int, str]]:
     with suppress(PermissionError):  # A process that can write to a directory may lack permission to list it.
         for name in os.listdir(directory):
             if name.startswith(prefix) and name.endswith((UNFINISHED_SUFFIX, REPLACED_SUFFIX)):
-                _take_away(os.path.join(directory, name))
+                _remove_if_free(os.path.join(directory, name))
     while True:
         file, path = tempfile.mkstemp(prefix=prefix, suffix=UNFINISHED_SUFFIX, dir=directory)
         try:
@@ -224,7 +224,7 @@ def second_name(path: str, beside: str) -> Generator[str]:
         os.close(file)
 
 
-def _take_away(path: str) -> None:
+def _remove_if_free(path: str) -> None:
     """Remove a file unless it is locked."""
     with suppress(OSError):
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -236,7 +236,7 @@ def _take_away(path: str) -> None:
             os.close(file)
 
 
-def _beside(target: str, suffix: str) -> str:
+def _site_path(target: str, suffix: str) -> str:
     """Return the path at which the target is built."""
     parent, name = os.path.split(target)
     return os.path.join(parent, f".{name}{suffix}")
@@ -300,12 +300,12 @@ def _put_in_place(made: str, target: str, what: str) -> None:
         if os.path.lexists(made):
             if error.errno not in _TAKEN:
                 raise
-            raise InvalidInput(_taken(target, what)) from error
-        _take_back(target, made, what)
+            raise InvalidInput(_taken_message(target, what)) from error
+        _move_back(target, made, what)
         raise
 
 
-def _take_back(target: str, made: str, what: str) -> None:
+def _move_back(target: str, made: str, what: str) -> None:
     try:
         os.rename(target, made)
     except OSError as error:

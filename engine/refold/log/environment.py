@@ -41,19 +41,19 @@ from refold.log.lmdb_file import (
     check_end,
     check_format,
     check_structure,
+    drop_page_cache,
     is_cut_off,
     is_full,
     is_granted,
     is_of_disk,
+    lmdb_error,
     open_lmdb,
     open_sealed,
     open_to_read,
-    settle,
-    translated,
     txnids_of,
 )
-from refold.log.protocol import Displaced, TurnLost
-from refold.threads import FORKED, free_lock, uninterrupted
+from refold.log.protocol import StoreGone, TurnLost
+from refold.threads import FORKED, free_lock, run_uninterrupted
 
 # The turnstile: a lock in front of LMDB's own, which a writer holds during its turn.
 #
@@ -94,7 +94,7 @@ class Turnstile:
         """Whether the lock may be held: set before it is taken and cleared after it is released."""
         self.is_kept = False
         """Whether the lock is held for several turns, none of which releases it."""
-        self.unlock: Callable[[], object] = _nothing
+        self.unlock: Callable[[], object] = _no_op
         """Releases the lock in one step that no signal can split. Every turn ends with this call, if ``is_held``."""
         try:
             self._file = _open(os.path.join(path, TURN_LOCK))
@@ -107,9 +107,9 @@ class Turnstile:
             self._identity = status.st_dev, status.st_ino
             self.unlock = partial(fcntl.lockf, self._file, fcntl.LOCK_UN)
         except OSError as error:
-            raise self._failed("opening", error) from error
+            raise self._lock_error("opening", error) from error
 
-    def _failed(self, doing: str, error: OSError) -> StoreError:
+    def _lock_error(self, doing: str, error: OSError) -> StoreError:
         return disk_error(
             error,
             f"{doing} {TURN_LOCK} in {self._path}",
@@ -128,7 +128,7 @@ class Turnstile:
         self.is_held = True
         if self.is_kept:
             return  # As above.
-        if not self._locks(_TURN, 2):  # Both places in one call, if no other process writes or waits.
+        if not self._try_lock(_TURN, 2):  # Both places in one call, if no other process writes or waits.
             self._wait()
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _QUEUE)
 
@@ -136,7 +136,7 @@ class Turnstile:
         """Take the first place in the queue, then the turn."""
         until, pause = time.monotonic() + COMMIT_WAIT_SECONDS_MAX, _PAUSE_SECONDS_MIN
         for place in (_QUEUE, _TURN):
-            while not self._locks(place):
+            while not self._try_lock(place):
                 if time.monotonic() > until:
                     raise StoreBusy(
                         f"process {self._holder(place)} has {_HAS[place]} writing to {self._path}, for longer than "
@@ -146,14 +146,14 @@ class Turnstile:
                 time.sleep(pause)
                 pause = min(_PAUSE_GROWTH * pause, MAP_WAIT_SECONDS)
 
-    def _locks(self, place: int, count: int = 1) -> bool:
+    def _try_lock(self, place: int, count: int = 1) -> bool:
         """Try to lock one or more places; return ``False`` if another process has one of them."""
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, count, place)
         except BlockingIOError:
             return False
         except OSError as error:
-            raise self._failed("locking", error) from error
+            raise self._lock_error("locking", error) from error
         return True
 
     def _holder(self, place: int) -> str:
@@ -163,13 +163,13 @@ class Turnstile:
         query = _RECORD_LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
         return str(_RECORD_LOCK.unpack(fcntl.fcntl(self._file, fcntl.F_GETLK, query))[-1])
 
-    def enter_now(self) -> bool:
+    def try_enter(self) -> bool:
         """Enter unless another process has its turn, and return whether it did; for one thread at a time."""
         self.is_held = True
-        self.is_held = self._locks(_TURN)
+        self.is_held = self._try_lock(_TURN)
         return self.is_held
 
-    def count_replacing(self) -> None:
+    def count_replacement(self) -> None:
         """Count the start or the end of a replacement of the data file; the caller has its turn."""
         self.words[REPLACED] += 1
 
@@ -217,7 +217,7 @@ def _open(path: str) -> io.FileIO:
     return io.FileIO(path, "r+", opener=lambda name, _: os.open(name, flags, 0o600))
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     """Do nothing: the lock file is not open yet."""
 
 
@@ -241,7 +241,7 @@ _TICK_SECONDS_MAX: Final = 2.0
 """The longest time between two changes of a directory that can have the same timestamp."""
 
 
-class _Place(NamedTuple):
+class _DirectoryScan(NamedTuple):
     """A directory that contained the file: until its timestamps change, no entry was created, renamed or removed.
 
     Two changes close together can have the same timestamp, so the directory is scanned again for a while.
@@ -288,12 +288,12 @@ class Environment:
         """The space that a turn can request when the disk is full; it is lent to erasures."""
         self.turnstile = cast("Turnstile", NoTurnstile()) if is_sealed else Turnstile(path)
         self._txnids = NO_TXNIDS
-        self._place = _Place()
+        self._place = _DirectoryScan()
         # The environment is opened last, and closed on any error from here on: the process may not open the file again
         # while a traceback still holds the environment.
         try:
             self._identify()
-            self.env = self._opened()
+            self.env = self._open_env()
         except BaseException:
             self.turnstile.close()
             raise
@@ -322,9 +322,9 @@ class Environment:
         if write:
             self.turnstile.enter()
             if self.turnstile.words[REPLACED] != self.replaced:
-                self._look()
+                self._check_current_file()
             if not self._is_at_place():
-                raise self._displaced()
+                raise self._gone_error()
         attempts = RETRIES_COUNT_MAX
         while True:
             try:
@@ -332,7 +332,7 @@ class Environment:
             except lmdb.Error as error:
                 attempts -= 1
                 if not attempts or not self.recover(error):
-                    raise translated(error, f"beginning to {'write' if write else 'read'}", self.path) from error
+                    raise lmdb_error(error, f"beginning to {'write' if write else 'read'}", self.path) from error
 
     # Durability, and writing after an I/O error.
     #
@@ -377,7 +377,7 @@ class Environment:
         if is_visible or is_of_disk(error, self.path, was_full=was_full):
             self.stop(str(error))
             return StoreError(f"{doing} in {self.path}: {error}; whether it was written is unknown: {STOPPED_NEXT}")
-        return translated(error, doing, self.path, was_full=was_full)
+        return lmdb_error(error, doing, self.path, was_full=was_full)
 
     def stop(self, reason: str) -> None:
         """Stop all writing until the store is opened again, because of a disk error."""
@@ -396,13 +396,13 @@ class Environment:
         with self.writing:
             try:
                 self.turnstile.enter()
-                self.renew(lambda: settle(self.path))
+                self.renew(lambda: drop_page_cache(self.path))
                 with self.begin(write=False) as txn:
                     check_end(txn.cursor(self.databases["log"]).iterprev(), self.path)
                 self.stopped = ""
                 self.turnstile.trust()
             except lmdb.Error as error:
-                raise translated(error, "checking the end of the log", self.path) from error
+                raise lmdb_error(error, "checking the end of the log", self.path) from error
             finally:
                 if self.turnstile.is_held:
                     self.turnstile.unlock()
@@ -435,7 +435,7 @@ class Environment:
         first, second = self._txnids
         return first[0] > txnid or second[0] > txnid
 
-    def tell_of_dead(self) -> bool:
+    def reveal_dead_commit(self) -> bool:
         """Make a dead writer's last commit visible; ``False`` if a writer is at work, or this process cannot write."""
         writing, turnstile = self.writing, self.turnstile
         is_writing_here = turnstile.is_held
@@ -445,7 +445,7 @@ class Environment:
             if not writing.acquire(blocking=False):
                 return False
             try:
-                if not turnstile.enter_now():
+                if not turnstile.try_enter():
                     return False
                 if self._is_readonly:
                     if not os.access(os.path.join(self.path, DATA_FILE), os.W_OK):
@@ -479,8 +479,8 @@ class Environment:
         A power loss that took the name back would lose acknowledged writes to the new file.
         """
         if not self._is_at_place():
-            raise self._displaced()
-        self.turnstile.count_replacing()
+            raise self._gone_error()
+        self.turnstile.count_replacement()
         try:
             os.rename(os.path.join(made, DATA_FILE), os.path.join(self.path, DATA_FILE))
             flush(self.path)
@@ -492,7 +492,7 @@ class Environment:
                 f"putting a clean copy of the file in place in {self.path}: {error}; {STOPPED_NEXT}"
             ) from error
         finally:
-            self.turnstile.count_replacing()
+            self.turnstile.count_replacement()
 
     def follow(self) -> bool:
         """Open the file with which another process has replaced this one, and return whether that was done.
@@ -501,17 +501,17 @@ class Environment:
         """
         writing = self.writing
         try:
-            if not writing.acquire(blocking=False) or self._is_known():
+            if not writing.acquire(blocking=False) or self._is_current_file():
                 return False
             self.renew()
             return True
         finally:
-            try:  # noqa: SIM105 - as in `tell_of_dead`
+            try:  # noqa: SIM105 - as in `reveal_dead_commit`
                 writing.release()
             except RuntimeError:
                 pass  # Another thread has it.
 
-    def _is_known(self) -> bool:
+    def _is_current_file(self) -> bool:
         """Return whether the file at the path is the open one, or does not belong to this environment."""
         replaced = self.turnstile.words[REPLACED]
         is_known = self._is_at_place() or not self.turnstile.is_at(self.path)
@@ -519,14 +519,14 @@ class Environment:
             self.replaced = -1 if replaced & 1 else replaced
         return is_known
 
-    def _look(self) -> None:
+    def _check_current_file(self) -> None:
         """Raise ``TurnLost`` if another process has replaced the file; the caller has its turn.
 
         The new file is not opened here: a read in progress would come half from each file.
         """
         if self.turnstile.words[REPLACED] & 1:
-            self.turnstile.count_replacing()  # The process that began it is dead.
-        if not self._is_known():
+            self.turnstile.count_replacement()  # The process that began it is dead.
+        if not self._is_current_file():
             raise TurnLost(f"another process has erased something from {self.path}; nothing was written, call again")
 
     def _identify(self) -> None:
@@ -554,23 +554,23 @@ class Environment:
             # This thread opens the map for a thread that holds `writing`: there is nothing to wait for.
             return isinstance(error, lmdb.MapResizedError) and self._enlarge(self._whole_bytes())
         if isinstance(error, lmdb.MapResizedError):
-            return self._adopt()
+            return self._adopt_map_size()
         # A change of the map ends the transactions of other threads.
         while self._is_map_changing:
             if self.writing.acquire(timeout=MAP_WAIT_SECONDS):
                 self.writing.release()
         if self._is_lost or isinstance(error, lmdb.PanicError):
-            return self._regain()
+            return self._recover_panic()
         return self._map_changes > 0
 
     def check_place(self) -> None:
-        """Raise ``Displaced`` if the path holds another file than was opened, or none that can be seen.
+        """Raise ``StoreGone`` if the path holds another file than was opened, or none that can be seen.
 
         A file that an erasure has put there is opened by the next access to the log.
         """
-        is_known = self.turnstile.words[REPLACED] == self.replaced or self._is_known()
+        is_known = self.turnstile.words[REPLACED] == self.replaced or self._is_current_file()
         if is_known and not self._is_at_place():
-            raise self._displaced()
+            raise self._gone_error()
 
     def _is_at_place(self) -> bool:
         device, number = self.identity
@@ -583,17 +583,17 @@ class Environment:
             with os.scandir(self.path) as entries:
                 if any(entry.inode() == number and entry.name == DATA_FILE for entry in entries):
                     if seen != place.seen:
-                        self._place = _Place(seen, time.monotonic() + _TICK_SECONDS_MAX)
+                        self._place = _DirectoryScan(seen, time.monotonic() + _TICK_SECONDS_MAX)
                     elif time.monotonic() > place.until:
-                        self._place = _Place(seen, 0.0)
+                        self._place = _DirectoryScan(seen, 0.0)
                     return status.st_dev == device
         with suppress(OSError):  # For example, no permission to search a parent directory.
             status = os.stat(self._data_path)  # For a link, or if no more files can be opened.
             return (status.st_dev, status.st_ino) == self.identity
         return False
 
-    def _displaced(self) -> Displaced:
-        return Displaced(
+    def _gone_error(self) -> StoreGone:
+        return StoreGone(
             f"the store that was opened at {self.path} was moved, removed or replaced, or is out of reach, and nothing "
             f"more is written to it; close this memory and open it where it is"
         )
@@ -605,7 +605,7 @@ class Environment:
         """
         return self._enlarge(self.map_bytes + MAP_STEP_BYTES_MIN)
 
-    def _adopt(self) -> bool:
+    def _adopt_map_size(self) -> bool:
         """Enlarge the map for a store that another process has grown, and return whether the system grants it.
 
         The thread that has its turn may be waiting for something the caller holds, so the caller waits for it in small
@@ -629,7 +629,7 @@ class Environment:
             return self._is_lost
         return False
 
-    def _regain(self) -> bool:
+    def _recover_panic(self) -> bool:
         """Make a panicked store readable again, unless the thread that has its turn does so first."""
         while not self.writing.acquire(timeout=MAP_WAIT_SECONDS):
             if not self.is_panicked():
@@ -646,7 +646,7 @@ class Environment:
 
         Reads of other threads that are cut off start again. An interrupt is delayed until the environment is open.
         """
-        uninterrupted(lambda: self._renew(meanwhile))
+        run_uninterrupted(lambda: self._renew(meanwhile))
 
     def _renew(self, meanwhile: Callable[[], None] | None) -> None:
         self._renewing = threading.get_ident()
@@ -669,7 +669,7 @@ class Environment:
     def _reopen(self) -> None:
         while True:
             self._identify()
-            self.env = self._opened()
+            self.env = self._open_env()
             self.map_bytes = self.env.info()["map_size"]
             try:
                 self.databases = self._open_databases()
@@ -709,7 +709,7 @@ class Environment:
             self._map_changes += 1
             self._is_map_changing = False
 
-    def _opened(self) -> lmdb.Environment:
+    def _open_env(self) -> lmdb.Environment:
         if self.is_sealed:
             return open_sealed(self.path)
         return open_to_read(self.path) if self._is_readonly else open_lmdb(self.path)
@@ -717,15 +717,15 @@ class Environment:
     def _open_databases(self) -> dict[str, Any]:
         """Open all databases and return their handles, which all users of the environment share."""
         try:
-            return self._databases_read() if self._is_readonly else self._databases_written()
+            return self._open_readonly() if self._is_readonly else self._open_writable()
         except lmdb.NotFoundError as error:
             raise StoreVersion(
                 f"{self.path} holds an LMDB file that refold did not write; give another path"
             ) from error
         except lmdb.Error as error:
-            raise translated(error, "opening", self.path) from error
+            raise lmdb_error(error, "opening", self.path) from error
 
-    def _databases_written(self) -> dict[str, Any]:
+    def _open_writable(self) -> dict[str, Any]:
         """Open the databases in a turn; the first writer to do so pads a file that lacks pages at its end.
 
         The transaction is passed in, because LMDB's binding would otherwise begin its own, which waits for other
@@ -746,7 +746,7 @@ class Environment:
                 self.turnstile.is_held = False
         return databases
 
-    def _databases_read(self) -> dict[str, Any]:
+    def _open_readonly(self) -> dict[str, Any]:
         """Open the databases of a read-only environment, for which the binding waits for no writer."""
         is_cut_off(self.env, self.path)
         with self.begin(write=False):  # It keeps in place every page that the check walks.

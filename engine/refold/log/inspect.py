@@ -14,7 +14,7 @@ import lmdb
 from refold.errors import StoreCorrupt, StoreVersion
 from refold.log.directory import WRITER_LOCK
 from refold.log.disk import SITE_SUFFIX
-from refold.log.lmdb_file import DATA_FILE, FORMAT_KEY, NAMES, open_to_look, problems, translated
+from refold.log.lmdb_file import DATA_FILE, FORMAT_KEY, NAMES, lmdb_error, open_to_look, problems
 from refold.log.protocol import Table
 from refold.log.registry import share_open, unshare
 
@@ -66,17 +66,17 @@ def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> StoreFacts:
     except lmdb.NotFoundError as error:
         raise StoreVersion(f"{path} holds an LMDB file that refold did not write") from error
     except lmdb.Error as error:
-        raise translated(error, "looking", path) from error
+        raise lmdb_error(error, "looking", path) from error
 
 
-class _Handle:
+class _Borrower:
     """A handle to borrow an environment that this process has open already."""
 
 
 @contextmanager
 def _environment(path: str) -> Generator[tuple[lmdb.Environment, _Databases]]:
     """Open the file for reading, or borrow this process's environment: LMDB can open a file only once per process."""
-    handle = _Handle()
+    handle = _Borrower()
     shared = share_open(path, handle)
     if shared is not None:
         try:
@@ -137,19 +137,19 @@ def _readers(env: lmdb.Environment) -> tuple[ReaderSlot, ...]:
     return tuple(ReaderSlot(int(row[0]), int(row[2]) if row[2].isdecimal() else None) for row in entries)
 
 
-class Site(NamedTuple):
+class BuildSite(NamedTuple):
     """A directory in which a store or a backup is or was being built, and its builders, ``None`` if unknown."""
 
     path: str
     builders: tuple[Holder, ...] | None
 
 
-def sites(path: str) -> tuple[Site, ...]:
+def sites(path: str) -> tuple[BuildSite, ...]:
     """Return the directories that are being built next to a store, or were left there by a crash."""
     parent = os.path.dirname(os.path.realpath(path))
     names = sorted(name for name in os.listdir(parent) if name.startswith(".") and name.endswith(SITE_SUFFIX))
     found = [os.path.join(parent, name) for name in names]
-    return tuple(Site(site, _holders_of(site)) for site in found if os.path.isdir(site))
+    return tuple(BuildSite(site, _holders_of(site)) for site in found if os.path.isdir(site))
 
 
 def holders(path: str) -> tuple[Holder, ...] | None:

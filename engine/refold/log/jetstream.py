@@ -27,12 +27,12 @@ from refold.errors import Closed, InvalidInput, StoreCorrupt, StoreError, StoreU
 from refold.log.commits import (
     MISSING_LOG,
     PAGE_BYTES,
+    AppendConflict,
     Check,
-    Disconnected,
-    Numbered,
-    Overtaken,
+    CommitBytes,
+    ConnectionLost,
     Replacement,
-    shown_address,
+    hide_password,
     split_address,
 )
 from refold.log.leadership import Cluster, Leadership
@@ -73,7 +73,7 @@ _APART_NS: Final = 4_000_000
 T = TypeVar("T")
 
 
-class _Stored(NamedTuple):
+class _StreamMessage(NamedTuple):
     """A message of the stream: its sequence, its part number, the number of parts of its commit, and its bytes."""
 
     sequence: int
@@ -82,12 +82,12 @@ class _Stored(NamedTuple):
     data: bytes
 
     @classmethod
-    def of(cls, sequence: int, headers: dict[str, str], data: bytes) -> "_Stored":
+    def of(cls, sequence: int, headers: dict[str, str], data: bytes) -> "_StreamMessage":
         part, _, parts = headers.get(_PART, "1/1").partition("/")
         return cls(sequence, int(part), int(parts), data)
 
 
-class _Part(NamedTuple):
+class _CommitPart(NamedTuple):
     """A message to be published."""
 
     subject: str
@@ -95,31 +95,31 @@ class _Part(NamedTuple):
     headers: dict[str, str]
 
 
-class _State(msgspec.Struct, frozen=True):
+class _StreamState(msgspec.Struct, frozen=True):
     last_seq: int = 0
 
 
-class _Config(msgspec.Struct, frozen=True):
+class _StreamConfig(msgspec.Struct, frozen=True):
     num_replicas: int = 1
 
 
-class _Info(msgspec.Struct, frozen=True):
+class _StreamInfo(msgspec.Struct, frozen=True):
     """The servers' information on a stream, or their error."""
 
     error: dict[str, Any] | None = None
-    config: _Config = _Config()
-    state: _State = _State()
+    config: _StreamConfig = _StreamConfig()
+    state: _StreamState = _StreamState()
     cluster: Cluster = Cluster()
 
 
-_INFO: Final = msgspec.json.Decoder(_Info)
+_INFO: Final = msgspec.json.Decoder(_StreamInfo)
 
 
-class _Page:
+class _CommitPage:
     """Commits that are assembled from messages in order, each from one or several."""
 
     def __init__(self, after: int, name: str) -> None:
-        self.commits = list[Numbered]()
+        self.commits = list[CommitBytes]()
         self.parts = list[bytes]()
         """The parts of the last commit while it is incomplete."""
         self.firsts: dict[int, int] = {}
@@ -127,7 +127,7 @@ class _Page:
         self.following = after + 1
         self._name = name
 
-    def add(self, stored: _Stored) -> None:
+    def add(self, stored: _StreamMessage) -> None:
         """Take in the next message; an earlier one is skipped."""
         if stored.sequence < self.following:
             return
@@ -140,10 +140,10 @@ class _Page:
         if stored.part == stored.parts:
             if stored.parts > 1:
                 self.firsts[stored.sequence] = stored.sequence - stored.parts + 1
-            self.commits.append(Numbered(stored.sequence, b"".join(self.parts)))
+            self.commits.append(CommitBytes(stored.sequence, b"".join(self.parts)))
             self.parts = []
 
-    def skip(self, replaced: Numbered) -> None:
+    def add_replacement(self, replaced: CommitBytes) -> None:
         """Take in the replacement of the commit that begins at the next message."""
         self.commits.append(replaced)
         self.following = replaced.number + 1
@@ -157,9 +157,9 @@ class JetStreamCommits:
     """
 
     def __init__(self, address: str, *, readonly: bool) -> None:
-        place = _Place.of(address)
+        place = _LogAddress.of(address)
         self.name = place.name
-        self._stream, self._replaced = _stream(place.log), f"{_stream(place.log)}_REPLACED"
+        self._stream, self._replaced = _stream_name(place.log), f"{_stream_name(place.log)}_REPLACED"
         self._subject, self._replaced_subject = f"refold.{place.log}.commit", f"refold.{place.log}.replaced"
         self._firsts: dict[int, int] = {}
         """Number of a commit -> the sequence of its first message, if the two differ."""
@@ -171,7 +171,7 @@ class JetStreamCommits:
         self._loop = asyncio.new_event_loop()
         self._thread = Worker(self._loop.run_forever, "refold-nats")
         self._thread.start()
-        if not self._thread.begins():
+        if not self._thread.wait_for_start():
             raise StoreError(f"{self.name} cannot be used: {NO_THREAD}")
         self._client: Any = None
         self._jetstream: JetStreamContext
@@ -213,7 +213,7 @@ class JetStreamCommits:
             f"{self.name} does not answer: {reason}; see that it runs, has a leader and can be reached"
         ) from error
 
-    async def _connect(self, place: "_Place", *, readonly: bool) -> None:
+    async def _connect(self, place: "_LogAddress", *, readonly: bool) -> None:
         credentials: dict[str, Any] = {"user_credentials": place.credentials} if place.credentials else {}
         reasons = deque[Exception](maxlen=len(place.servers))
 
@@ -299,18 +299,18 @@ class JetStreamCommits:
             if info.error is not None:
                 errors.APIError.from_error(info.error)  # pyright: ignore[reportUnknownMemberType] - it raises
             is_single = info.config.num_replicas == 1
-            seconds = 0.0 if is_single else leadership.doubt(info.cluster, asked_at, time.monotonic())
+            seconds = 0.0 if is_single else leadership.retry_seconds(info.cluster, asked_at, time.monotonic())
             if not seconds:
                 return info.state.last_seq
             if time.monotonic() > until:
                 raise errors.ServiceUnavailableError(description=f"no leader of {stream} is in touch with a majority")
             await asyncio.sleep(seconds)
 
-    def read(self, after: int) -> list[Numbered]:
+    def read(self, after: int) -> list[CommitBytes]:
         """Return the first commits after a number."""
         return [] if self._is_missing else self._call(partial(self._read, after))
 
-    async def _read(self, after: int) -> list[Numbered]:
+    async def _read(self, after: int) -> list[CommitBytes]:
         until = time.monotonic() + _SECONDS
         while True:
             page = await self._page(after)
@@ -325,9 +325,9 @@ class JetStreamCommits:
         self._firsts |= page.firsts
         return page.commits
 
-    async def _page(self, after: int) -> _Page:
+    async def _page(self, after: int) -> _CommitPage:
         """Return the commits after a number that a replica has, with replacements in their places."""
-        page = _Page(after, self.name)
+        page = _CommitPage(after, self.name)
         is_underway = True
         while is_underway:
             messages = await self._messages(page.following)
@@ -337,23 +337,23 @@ class JetStreamCommits:
                 page.add(stored)
             is_underway = bool(messages and page.parts)  # A commit may be longer than a page.
         if not page.commits and not page.parts and (replaced := await self._replacement(page.following)) is not None:
-            page.skip(replaced)
+            page.add_replacement(replaced)
         return page
 
-    async def _fill(self, page: _Page) -> None:
+    async def _fill(self, page: _CommitPage) -> None:
         """Take in the next message, which a replica lacks, or its replacement if it was erased."""
         if not page.parts and (replaced := await self._replacement(page.following)) is not None:
-            page.skip(replaced)
+            page.add_replacement(replaced)
             return
         try:
-            page.add(await self._message(page.following))
+            page.add(await self._missing_message(page.following))
         except StoreCorrupt:  # Unless the replica that was asked for a replacement is behind.
             replaced = None if page.parts else await self._replacement(page.following, direct=False)
             if replaced is None:
                 raise
-            page.skip(replaced)
+            page.add_replacement(replaced)
 
-    async def _message(self, sequence: int) -> _Stored:
+    async def _missing_message(self, sequence: int) -> _StreamMessage:
         """Return a message that a replica lacks, from the leader or another replica."""
         passing: errors.APIError | None = None
         for attempt in range(_ATTEMPTS):
@@ -367,7 +367,7 @@ class JetStreamCommits:
                 if not self._is_damaged:
                     self._is_damaged = True
                     logger().warning(f"message {sequence} of {self.name} was missing in a replica; {_COMPARE}")
-                return _Stored.of(sequence, _headers(found), found.data or b"")
+                return _StreamMessage.of(sequence, _headers(found), found.data or b"")
         if passing is not None:
             raise passing
         raise StoreCorrupt(
@@ -375,14 +375,14 @@ class JetStreamCommits:
             f"{self._stream} from a backup where none has it"
         )
 
-    async def _messages(self, first: int) -> list[_Stored]:
+    async def _messages(self, first: int) -> list[_StreamMessage]:
         """Return the first messages of the stream from a sequence on, from any of its replicas."""
         inbox = self._client.new_inbox()
         subscription = await self._client.subscribe(inbox)
         try:
             request = {"seq": first, "batch": _PAGE_COUNT, "max_bytes": PAGE_BYTES}
             await self._client.publish(f"$JS.API.DIRECT.GET.{self._stream}", msgspec.json.encode(request), reply=inbox)
-            found = list[_Stored]()
+            found = list[_StreamMessage]()
             while True:
                 message = await subscription.next_msg(timeout=_SECONDS)
                 headers = _headers(message)
@@ -392,13 +392,13 @@ class JetStreamCommits:
                     if headers["Status"] not in ("204", "404"):
                         raise errors.APIError(description=f"{headers['Status']} {headers.get('Description')}")
                     return found
-                found.append(_Stored.of(int(headers["Nats-Sequence"]), headers, message.data))
+                found.append(_StreamMessage.of(int(headers["Nats-Sequence"]), headers, message.data))
                 if headers.get("Nats-Num-Pending") == "0":
                     return found
         finally:
             await subscription.unsubscribe()
 
-    async def _replacement(self, first: int, *, direct: bool = True) -> Numbered | None:
+    async def _replacement(self, first: int, *, direct: bool = True) -> CommitBytes | None:
         """Return the replacement of the commit whose first message has the sequence ``first``, if there is one."""
         parts, count, number = list[bytes](), 1, 0
         while len(parts) < count:
@@ -412,7 +412,7 @@ class JetStreamCommits:
             parts.append(message.data or b"")
         if number > first:
             self._firsts[number] = first
-        return Numbered(number, b"".join(parts))
+        return CommitBytes(number, b"".join(parts))
 
     def append(self, expected: int, packed: bytes) -> int:
         """Append a commit, if the last message is ``expected``."""
@@ -420,24 +420,24 @@ class JetStreamCommits:
             return self._result(self._append(expected, packed), _CALL_SECONDS)
         except errors.APIError as error:
             if error.err_code in _WRONG_SEQUENCE:
-                raise Overtaken from error
+                raise AppendConflict from error
             if isinstance(error, _PASSING):
-                raise Disconnected(" ".join(str(error).split())) from error
+                raise ConnectionLost(" ".join(str(error).split())) from error
             self._raise(error)
         except (NatsError, TimeoutError, OSError, CancelledError) as error:
             if self._is_closed:
                 raise Closed(f"{self.name} is closed; open it again") from error
-            raise Disconnected(" ".join(str(error).split()) or type(error).__name__) from error
+            raise ConnectionLost(" ".join(str(error).split()) or type(error).__name__) from error
 
     async def _append(self, expected: int, packed: bytes) -> int:
         chunks = self._chunks(packed)
         parts = [
-            _Part(self._subject, chunk, {_PART: f"{place}/{len(chunks)}"} if len(chunks) > 1 else {})
+            _CommitPart(self._subject, chunk, {_PART: f"{place}/{len(chunks)}"} if len(chunks) > 1 else {})
             for place, chunk in enumerate(chunks, 1)
         ]
         return await self._publish(parts, {"Nats-Expected-Last-Sequence": str(expected)})
 
-    async def _publish(self, parts: "Sequence[_Part]", expected: dict[str, str]) -> int:
+    async def _publish(self, parts: "Sequence[_CommitPart]", expected: dict[str, str]) -> int:
         """Publish all parts of a commit or none, as one batch, and return the sequence of the last part."""
         headers = [part.headers for part in parts]
         if len(parts) > 1:
@@ -470,7 +470,7 @@ class JetStreamCommits:
         await self._last(self._replaced)  # A former leader would not know everything that is to be erased.
         first = await self._first(commit.number)
         own, chunks = range(first, commit.number + 1), self._chunks(commit.after)
-        if found := await self._replacing(first):
+        if found := await self._replacement_messages(first):
             await self._erase(self._stream, own)  # The machine that replaced it may have been cut off before this.
         else:
             try:
@@ -480,7 +480,7 @@ class JetStreamCommits:
         if b"".join(data for _, data in found) != commit.before:
             return False
         parts = [
-            _Part(
+            _CommitPart(
                 f"{self._replaced_subject}.{first}.{place}",
                 chunk,
                 {_PART: f"{place}/{len(chunks)}", _LAST: str(commit.number)},
@@ -506,7 +506,7 @@ class JetStreamCommits:
                 return number + 1 - int(_headers(message).get(_PART, "1/1").partition("/")[2])
         return self._firsts.get(number, number)
 
-    async def _replacing(self, first: int) -> list[tuple[int, bytes]]:
+    async def _replacement_messages(self, first: int) -> list[tuple[int, bytes]]:
         """Return the messages that now replace a commit, with their sequences; empty if it was not replaced."""
         found, count = list[tuple[int, bytes]](), 1
         with suppress(errors.NotFoundError):
@@ -534,7 +534,7 @@ class JetStreamCommits:
         info = await self._jetstream.stream_info(self._replaced, subjects_filter=f"{self._replaced_subject}.>")
         for subject, count in (info.state.subjects or {}).items():
             *_, first, place = subject.split(".")
-            is_left = int(place) > 1 and int(place) > len(await self._replacing(int(first)))
+            is_left = int(place) > 1 and int(place) > len(await self._replacement_messages(int(first)))
             sequence = 0
             for _ in range(count if is_left else count - 1):
                 message = await self._jetstream.get_msg(self._replaced, sequence + 1, subject=subject, next=True)
@@ -633,10 +633,10 @@ class JetStreamCommits:
 
 def stream_of(address: str) -> str:
     """Return the name of the stream that holds the commits of the log at an address."""
-    return _stream(_Place.of(address).log)
+    return _stream_name(_LogAddress.of(address).log)
 
 
-def _stream(log: str) -> str:
+def _stream_name(log: str) -> str:
     return f"REFOLD_{log}"
 
 
@@ -644,7 +644,7 @@ def _headers(message: object) -> dict[str, str]:
     return cast("dict[str, str]", getattr(message, "headers", None) or {})
 
 
-class _Place(NamedTuple):
+class _LogAddress(NamedTuple):
     """An address, split into its parts."""
 
     servers: list[str]
@@ -654,7 +654,7 @@ class _Place(NamedTuple):
     credentials: str | None
 
     @classmethod
-    def of(cls, address: str) -> "_Place":
+    def of(cls, address: str) -> "_LogAddress":
         parts = split_address(address)
         log = unquote(parts.path.strip("/")) or "default"
         if not _NAME_CHARS.issuperset(log):
@@ -670,4 +670,4 @@ class _Place(NamedTuple):
         servers = [
             f"{parts.scheme}://{user}@{host}" if user else f"{parts.scheme}://{host}" for host in hosts.split(",")
         ]
-        return cls(servers, log, shown_address(address), int(replicas), options.get("creds", [None])[0])
+        return cls(servers, log, hide_password(address), int(replicas), options.get("creds", [None])[0])

@@ -50,7 +50,7 @@ class Leadership:
         """The time of the leader's first answer in the current series of sufficiently frequent questions."""
         self._asked_at = 0.0
 
-    def doubt(self, cluster: Cluster, asked_at: float, answered_at: float) -> float:
+    def retry_seconds(self, cluster: Cluster, asked_at: float, answered_at: float) -> float:
         """Process an answer and return the seconds to wait before asking again; 0 if the answer can be trusted."""
         if not cluster.is_led():
             self._leader = None

@@ -89,7 +89,7 @@ STOPPED_NEXT: Final = (
 )
 
 
-def translated(error: lmdb.Error, doing: str, path: str, *, was_full: bool = False) -> StoreError:
+def lmdb_error(error: lmdb.Error, doing: str, path: str, *, was_full: bool = False) -> StoreError:
     """Return the refold error for an LMDB error; ``was_full`` as in ``is_full``."""
     if is_full(error, path, was_full=was_full):
         return StoreFull(f"{doing} in {path}: {error}; {_FULL_NEXT}")
@@ -200,7 +200,7 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
         except OSError as error:
             raise disk_error(error, f"opening {path}", _OPEN_NEXT) from error
         except lmdb.Error as error:
-            known = translated(error, "opening", path)
+            known = lmdb_error(error, "opening", path)
             code = getattr(error, "code", 0)
             is_of_limit = isinstance(known, (StoreBusy, StoreFull)) or code in NO_FILES | _FORBIDDEN
             if is_of_limit or is_of_disk(error, path):
@@ -307,7 +307,7 @@ def _maps_of(path: str) -> Iterator[tuple[int, int]]:
 _KEEPS_CACHE: Final = not hasattr(os, "posix_fadvise")
 
 
-def settle(path: str) -> None:
+def drop_page_cache(path: str) -> None:
     """Flush the file and drop it from the page cache, so that it is then read from disk; it must not be open.
 
     Raises ``StoreError`` if the disk still fails.
@@ -339,7 +339,7 @@ def check_end(records: Iterator[tuple[bytes, bytes]], path: str) -> None:
             return
         before = next(records, None)
         try:
-            problem = _problem(item, before)
+            problem = _record_problem(item, before)
         except (ArithmeticError, LookupError, TypeError, ValueError, StructError) as error:
             problem = str(error)
         if problem:
@@ -351,14 +351,14 @@ def check_end(records: Iterator[tuple[bytes, bytes]], path: str) -> None:
         item = before
 
 
-def _problem(item: tuple[bytes, bytes], before: tuple[bytes, bytes] | None) -> str:
+def _record_problem(item: tuple[bytes, bytes], before: tuple[bytes, bytes] | None) -> str:
     """Check a record against its predecessor and return the problem, or an empty string."""
     record, (last,) = Record(item[1]), SEQ.unpack(item[0])
     if record.last_seq != last:
         return f"its record says that it ends at seq {record.last_seq}"
     if (SEQ.unpack(before[0])[0] if before else 0) != record.first_seq - 1:
         return f"no record ends at seq {record.first_seq - 1}, in front of its own"
-    if link_after(Record(before[1]).link if before else NO_LINK, record.covered()) != record.link:
+    if link_after(Record(before[1]).link if before else NO_LINK, record.covered_digest()) != record.link:
         return "the link of its record does not fit what is in it"
     return ""
 
@@ -538,7 +538,7 @@ def create_databases(path: str, seed: dict[bytes, bytes]) -> None:
             for key, value in seed.items():
                 txn.put(key, value, db=databases["meta"])
     except lmdb.Error as error:
-        raise translated(error, "creating a store", path) from error
+        raise lmdb_error(error, "creating a store", path) from error
     finally:
         env.close()
 

@@ -16,9 +16,9 @@ from refold.errors import ReadOnly, StoreCorrupt, StoreError, StoreFull
 from refold.limits import BALLAST_BYTES_MIN, RETRIES_COUNT_MAX, SEQ_BYTES
 from refold.log.directory import Directory
 from refold.log.environment import REPLACED, Environment
-from refold.log.lmdb_file import translated
+from refold.log.lmdb_file import lmdb_error
 from refold.log.protocol import Row, Table, TurnLost
-from refold.log.record import FIRST_SEQ, FIRST_SEQ_BEGIN, SEQ, EventBytes, Record, Sealed, events_in
+from refold.log.record import FIRST_SEQ, FIRST_SEQ_BEGIN, SEQ, EventBytes, Record, Sealed, find_events
 
 # Reads of the log inside a transaction that the caller provides, and that ends with the call.
 
@@ -45,7 +45,7 @@ def value_of(txn: "lmdb.Transaction[bytes]", database: _Database, key: bytes) ->
     return txn.get(key, db=database)
 
 
-def value_read(txn: "lmdb.Transaction[bytes]", database: _Database, key: bytes, read: Callable[[Any], T]) -> T | None:
+def read_value(txn: "lmdb.Transaction[bytes]", database: _Database, key: bytes, read: Callable[[Any], T]) -> T | None:
     """Call ``read`` with the value of a row and return its result, or ``None`` if there is no such row."""
     value = txn.get(key, db=database)
     return None if value is None else read(value)
@@ -79,10 +79,10 @@ def records_between(txn: "lmdb.Transaction[bytes]", database: _Database, after: 
     return found
 
 
-def located(txn: "lmdb.Transaction[Any]", database: _Database, seqs: Sequence[int]) -> list[EventBytes]:
+def read_events(txn: "lmdb.Transaction[Any]", database: _Database, seqs: Sequence[int]) -> list[EventBytes]:
     """Return the events at the given seqs."""
     cursor = txn.cursor(database)
-    return events_in(lambda seq: cursor.value() if cursor.set_range(SEQ.pack(seq)) else None, seqs)
+    return find_events(lambda seq: cursor.value() if cursor.set_range(SEQ.pack(seq)) else None, seqs)
 
 
 # Turns.
@@ -142,9 +142,9 @@ class LmdbTurn:
                     return self._put(records, puts, is_clean=is_clean)
                 except lmdb.MapFullError as error:
                     if not environment.grow():
-                        raise translated(error, _doing(records, puts), environment.path) from error
+                        raise lmdb_error(error, _describe_write(records, puts), environment.path) from error
                 except lmdb.Error as error:
-                    failure = environment.failure(error, _doing(records, puts), self.txnid)
+                    failure = environment.failure(error, _describe_write(records, puts), self.txnid)
                     if not (isinstance(failure, StoreFull) and environment.ballast.give()):
                         raise failure from error
                 self._begin_again()
@@ -223,7 +223,7 @@ class LmdbTurn:
         )
 
 
-def _doing(records: Sequence[Sealed], rows: Sequence[_AnyRow]) -> str:
+def _describe_write(records: Sequence[Sealed], rows: Sequence[_AnyRow]) -> str:
     seqs = f"seqs {Record(records[0][1]).first_seq} to {records[-1][0]} and " if records else ""
     return f"writing {seqs}{len(rows)} rows"
 
@@ -252,7 +252,7 @@ class LmdbLog:
 
     # Reading.
 
-    def _reading(self, doing: str, read: Callable[..., T], *arguments: Any, database: str, buffers: bool = False) -> T:
+    def _run_read(self, doing: str, read: Callable[..., T], *arguments: Any, database: str, buffers: bool = False) -> T:
         """Call ``read`` with a transaction of its own, which ends with the call, and return its result.
 
         The thread that reads in a snapshot uses the snapshot's transaction for all of its calls.
@@ -276,12 +276,12 @@ class LmdbLog:
             except lmdb.Error as error:
                 attempts -= 1
                 if not attempts or not self.durability.recover(error):
-                    raise translated(error, doing, self.files.path) from error
+                    raise lmdb_error(error, doing, self.files.path) from error
                 self._attach()
 
     def head(self) -> int:
         """Return the seq of the last event."""
-        key = self._reading("reading the head", last_key, database="log")
+        key = self._run_read("reading the head", last_key, database="log")
         if key is not None and len(key) != SEQ_BYTES:
             raise StoreCorrupt(f"the key of the last record of {self.files.path} is damaged; restore a backup")
         return 0 if key is None else int(SEQ.unpack(key)[0])
@@ -296,30 +296,30 @@ class LmdbLog:
         ):
             self._attach()
         before = environment.commits_before
-        txnid = self._reading("looking for changes", id_of, database="log")
-        if environment.is_behind(txnid) and self._snapshot is None and environment.tell_of_dead():
-            txnid = self._reading("looking for changes", id_of, database="log")
+        txnid = self._run_read("looking for changes", id_of, database="log")
+        if environment.is_behind(txnid) and self._snapshot is None and environment.reveal_dead_commit():
+            txnid = self._run_read("looking for changes", id_of, database="log")
         return before + txnid
 
     def read(self, after: int, until: int) -> list[Sealed]:
         """Return the records that hold the events after ``after`` up to ``until``."""
-        return self._reading("reading records", records_between, after, until, database="log")
+        return self._run_read("reading records", records_between, after, until, database="log")
 
     def events_at(self, seqs: Sequence[int]) -> list[EventBytes]:
         """Return the events at the given seqs, copying only the needed parts of their records."""
-        return self._reading("reading events", located, seqs, database="log", buffers=True)
+        return self._run_read("reading events", read_events, seqs, database="log", buffers=True)
 
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
-        return self._reading("reading a row", value_of, key, database=table)
+        return self._run_read("reading a row", value_of, key, database=table)
 
-    def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
+    def read_row(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
         """Call ``read`` with a buffer of the value of a row, and return its result."""
-        return self._reading("reading a row", value_read, key, read, database=table, buffers=True)
+        return self._run_read("reading a row", read_value, key, read, database=table, buffers=True)
 
     def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
         """Return up to ``limit`` rows with keys from ``first`` up, or down."""
-        return self._reading("reading rows", items_down if backwards else items_from, first, limit, database=table)
+        return self._run_read("reading rows", items_down if backwards else items_from, first, limit, database=table)
 
     def in_snapshot(self, use: Callable[[], T]) -> T:
         """Call ``use``, whose reads on this thread see the log as it is now; other processes can write meanwhile."""

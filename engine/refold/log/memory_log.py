@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from refold.errors import InvalidInput, ReadOnly
-from refold.log.protocol import TABLES, AlwaysDurable, Found, Row, Table
-from refold.log.record import EventBytes, Record, Sealed, events_in
+from refold.log.protocol import TABLES, AlwaysDurable, Row, SearchCounts, Table
+from refold.log.record import EventBytes, Record, Sealed, find_events
 
 T = TypeVar("T")
 
 
-class _Change(NamedTuple):
+class _RamWrite(NamedTuple):
     """The writes of one turn, with the new values of the rows."""
 
     records: tuple[Sealed, ...]
@@ -47,7 +47,7 @@ class RamTurn:
         if self._was_written:
             raise AssertionError("a turn writes once; take another turn")
         self._was_written = True
-        self._log.commit(_Change(tuple(records), tuple(rows), tuple(erased)))
+        self._log.commit(_RamWrite(tuple(records), tuple(rows), tuple(erased)))
         return self.last_commit
 
 
@@ -65,14 +65,14 @@ class RamLog:
         self.readonly = readonly
         self.durability = AlwaysDurable()
         self._lock = threading.Lock()
-        self._change: _Change | None = None
+        self._change: _RamWrite | None = None
         self._records: list[bytes] = []
         self._lasts: list[int] = []
         """The key of each record: the seq of its last event."""
         self._tables: dict[Table, dict[bytes, bytes]] = {table: {} for table in TABLES}
         self._keys: dict[Table, list[bytes]] = {table: [] for table in TABLES}
 
-    def commit(self, change: _Change) -> None:
+    def commit(self, change: _RamWrite) -> None:
         """Commit a change: all of it or, if this is cut off early, nothing."""
         head = self.head()
         if change.records and Record(change.records[0][1]).first_seq != head + 1:
@@ -81,7 +81,7 @@ class RamLog:
             self._change = change
             self._apply()
 
-    def _whole(self) -> None:
+    def _finish_change(self) -> None:
         """Before a read, finish a change that an interrupt cut off, or wait for the thread that is applying it."""
         if self._change is not None:
             with self._lock:
@@ -113,7 +113,7 @@ class RamLog:
 
     def head(self) -> int:
         """Return the seq of the last event."""
-        self._whole()
+        self._finish_change()
         return self._lasts[-1] if self._lasts else 0
 
     def last_commit(self) -> int:
@@ -132,7 +132,7 @@ class RamLog:
 
     def read(self, after: int, until: int) -> list[Sealed]:
         """Return the records that hold the events after ``after`` up to ``until``."""
-        self._whole()
+        self._finish_change()
         if after >= until:
             return []
         span = slice(bisect_right(self._lasts, after), bisect_left(self._lasts, until) + 1)
@@ -140,8 +140,8 @@ class RamLog:
 
     def events_at(self, seqs: Sequence[int]) -> list[EventBytes]:
         """Return the events at the given seqs."""
-        self._whole()
-        return events_in(self._record_of, seqs)
+        self._finish_change()
+        return find_events(self._record_of, seqs)
 
     def _record_of(self, seq: int) -> bytes | None:
         place = bisect_left(self._lasts, seq)
@@ -149,17 +149,17 @@ class RamLog:
 
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
-        self._whole()
+        self._finish_change()
         return self._tables[table].get(key)
 
-    def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
+    def read_row(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
         """Call ``read`` with the value of a row, and return its result."""
         value = self.row(table, key)
         return None if value is None else read(value)
 
     def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
         """Return up to ``limit`` rows with keys from ``first`` up, or down."""
-        self._whole()
+        self._finish_change()
         keys = self._keys[table]
         if backwards:
             end = bisect_right(keys, first)
@@ -183,18 +183,18 @@ class RamLog:
     def sweep(self) -> None:
         """Do nothing: replaced data is gone."""
 
-    def search(self, markers: Collection[bytes]) -> Found:
+    def search(self, markers: Collection[bytes]) -> SearchCounts:
         """Return how often the markers occur in records and in the values of rows."""
-        self._whole()
+        self._finish_change()
         held = [*self._records, *(value for rows in self._tables.values() for value in rows.values())]
-        return Found(0, sum(map(len, held)), sum(part.count(marker) for part in held for marker in markers))
+        return SearchCounts(0, sum(map(len, held)), sum(part.count(marker) for part in held for marker in markers))
 
-    def relieve(self) -> None:
+    def release_memory(self) -> None:
         """Do nothing: all data is meant to be in RAM."""
 
     def size_bytes(self) -> int:
         """Return the size of all records and rows in bytes."""
-        self._whole()
+        self._finish_change()
         rows = sum(len(key) + len(value) for held in self._tables.values() for key, value in held.items())
         return sum(map(len, self._records)) + rows
 

@@ -64,7 +64,7 @@ def compare(monitors: Sequence[str], stream: str, *, copies: int = 1) -> list[Ch
             break
         time.sleep(_PAUSE_SECONDS)
         away, found = _replicas(monitors, stream)
-    return away + _compared(found, copies)
+    return away + _check_replicas(found, copies)
 
 
 def _replicas(monitors: Sequence[str], stream: str) -> tuple[list[Check], list[Replica]]:
@@ -82,7 +82,7 @@ def _replicas(monitors: Sequence[str], stream: str) -> tuple[list[Check], list[R
     return away, found
 
 
-def _compared(found: Sequence[Replica], copies: int) -> list[Check]:
+def _check_replicas(found: Sequence[Replica], copies: int) -> list[Check]:
     if not found:
         step = "name the monitors of the servers that hold it; `nats stream info` lists them"
         return [Check("copies", "bad", "none of these servers has a copy of the log", step)]

@@ -23,12 +23,12 @@ from refold.limits import CLOCK_SECONDS_MAX
 from refold.log.commits import (
     MISSING_LOG,
     PAGE_BYTES,
+    AppendConflict,
     Check,
-    Disconnected,
-    Numbered,
-    Overtaken,
+    CommitBytes,
+    ConnectionLost,
     Replacement,
-    shown_address,
+    hide_password,
     split_address,
 )
 from refold.text import sha256
@@ -104,19 +104,19 @@ _NETWORK_THERE: Final = """
 T = TypeVar("T")
 
 
-class _Unanswered(psycopg.OperationalError):
+class _AnswerTimeout(psycopg.OperationalError):
     """The server has not answered a statement in time; it is unknown whether the statement took effect."""
 
 
-class _Connection(psycopg.Connection[Any]):
+class _PostgresConnection(psycopg.Connection[Any]):
     """A connection that closes itself if a statement gets no answer in time; ``psycopg`` would wait forever."""
 
     seconds = _ANSWER_SECONDS
 
     def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
-        return super().wait(self._bounded(gen), *args, **kwargs)
+        return super().wait(self._limit_time(gen), *args, **kwargs)
 
-    def _bounded(self, gen: PQGen[T]) -> PQGen[T]:
+    def _limit_time(self, gen: PQGen[T]) -> PQGen[T]:
         until = time.monotonic() + self.seconds
         try:
             state = next(gen)
@@ -126,7 +126,7 @@ class _Connection(psycopg.Connection[Any]):
                     raise psycopg.OperationalError("the connection is closed")
                 if not ready and time.monotonic() > until:
                     self.close()
-                    raise _Unanswered(f"no answer within {self.seconds:g} s")
+                    raise _AnswerTimeout(f"no answer within {self.seconds:g} s")
                 state = gen.send(ready)
         except StopIteration as end:
             return cast("T", end.value)
@@ -135,7 +135,7 @@ class _Connection(psycopg.Connection[Any]):
 _READ_ONLY: Final = psycopg.errors.ReadOnlySqlTransaction
 """The server no longer accepts writes; another host in the address might."""
 _LOST: Final = (psycopg.OperationalError, psycopg.InterfaceError, _READ_ONLY)
-_FINAL: Final = (_Unanswered, psycopg.errors.ConnectionTimeout, psycopg.errors.DiskFull)
+_FINAL: Final = (_AnswerTimeout, psycopg.errors.ConnectionTimeout, psycopg.errors.DiskFull)
 """Errors after which a call is not retried."""
 
 
@@ -147,22 +147,22 @@ class PostgresCommits:
     """
 
     def __init__(self, address: str, *, readonly: bool) -> None:
-        self._address, name = _parted(address)
+        self._address, name = _split_log_name(address)
         self._options = _options(self._address)
-        self.name = shown_address(address)
+        self.name = hide_password(address)
         self._lock = Lock()
-        self._connection: _Connection | None = None
-        self._listener: _Connection | None = None
+        self._connection: _PostgresConnection | None = None
+        self._listener: _PostgresConnection | None = None
         self._is_closed = False
         self._is_in_turn = False
         try:
-            self._log = self._call(lambda connection: self._found(connection, name, readonly=readonly))
+            self._log = self._call(lambda connection: self._find_log(connection, name, readonly=readonly))
         except BaseException:
             self.close()
             raise
         self._channel = f"refold_{self._log}"
 
-    def _found(self, connection: _Connection, name: str, *, readonly: bool) -> int:
+    def _find_log(self, connection: _PostgresConnection, name: str, *, readonly: bool) -> int:
         """Return the log's number in the database, 0 if it is missing; unless ``readonly``, create what is missing."""
         if not readonly:
             self._make_tables(connection)
@@ -175,7 +175,7 @@ class PostgresCommits:
             return 0
         return int(found[0])
 
-    def _make_tables(self, connection: _Connection) -> None:
+    def _make_tables(self, connection: _PostgresConnection) -> None:
         """Create the schema and its tables if they are missing: all of them or, if the connection is lost, none."""
         if connection.execute(_HAS_TABLES).fetchone() == (True,):
             return
@@ -194,15 +194,15 @@ class PostgresCommits:
         if self._is_closed:
             raise Closed(f"{self.name} is closed; open it again")
 
-    def _connected(self) -> _Connection:
+    def _ensure_connection(self) -> _PostgresConnection:
         self._check_open()
         if self._connection is None or self._connection.closed:
             self._is_in_turn = False
             self._connection = self._connect()
         return self._connection
 
-    def _connect(self) -> _Connection:
-        connection = _Connection.connect(self._address, autocommit=True, **self._options)
+    def _connect(self) -> _PostgresConnection:
+        connection = _PostgresConnection.connect(self._address, autocommit=True, **self._options)
         with ExitStack() as failing:
             failing.callback(connection.close)
             if self._options:
@@ -211,13 +211,13 @@ class PostgresCommits:
             failing.pop_all()
         return connection
 
-    def _once(self, use: Callable[[_Connection], T]) -> T:
+    def _call_once(self, use: Callable[[_PostgresConnection], T]) -> T:
         """Call ``use`` with a connection; close it if the server is read-only, or did not report the error itself.
 
         It might otherwise stay open in the middle of a statement, and refuse every other statement forever.
         """
         with self._lock:
-            connection = self._connected()
+            connection = self._ensure_connection()
             try:
                 return use(connection)
             except psycopg.Error as error:
@@ -225,22 +225,22 @@ class PostgresCommits:
                     connection.close()
                 raise
 
-    def _call(self, use: Callable[[_Connection], T]) -> T:
+    def _call(self, use: Callable[[_PostgresConnection], T]) -> T:
         """Call ``use`` with a connection, retrying with a new one if it was lost, and return the result."""
         tries = _TRIES
         while True:
             try:
-                return self._once(use)
+                return self._call_once(use)
             except psycopg.errors.LockNotAvailable:
                 raise
             except _LOST as error:
                 tries -= 1
                 if not tries or self._is_closed or isinstance(error, _FINAL):
-                    raise self._translated(error) from error
+                    raise self._store_error(error) from error
             except psycopg.Error as error:
-                raise self._translated(error) from error
+                raise self._store_error(error) from error
 
-    def _translated(self, error: psycopg.Error) -> RefoldError:
+    def _store_error(self, error: psycopg.Error) -> RefoldError:
         if self._is_closed:  # A connection that is closed during use can raise anything.
             return Closed(f"{self.name} is closed; open it again")
         reason = " ".join(str(error).split())
@@ -261,13 +261,13 @@ class PostgresCommits:
         found = self._call(lambda connection: connection.execute(_HEAD, (self._log,)).fetchone())
         return 0 if found is None else int(found[0])
 
-    def read(self, after: int) -> list[Numbered]:
+    def read(self, after: int) -> list[CommitBytes]:
         """Return the first commits after a number, in order and without a gap."""
         if not self._log:
             return []
         bounds = (self._log, after, _PAGE_COUNT, PAGE_BYTES)
         rows = self._call(lambda connection: connection.execute(_READ, bounds, binary=True).fetchall())
-        found = [Numbered(number, bytes(packed)) for number, packed in rows]
+        found = [CommitBytes(number, bytes(packed)) for number, packed in rows]
         for place, (number, _) in enumerate(found, after + 1):
             if number != place:
                 raise StoreCorrupt(f"commit {place} of {self.name} is missing; restore the server from its backup")
@@ -277,22 +277,22 @@ class PostgresCommits:
         """Append a commit, if the last one is ``expected``."""
         values = {"log": self._log, "expected": expected, "packed": packed, "channel": self._channel}
         try:
-            found = self._once(lambda connection: connection.execute(_APPEND, values).fetchone())
+            found = self._call_once(lambda connection: connection.execute(_APPEND, values).fetchone())
         except _LOST as error:
             if self._is_closed or isinstance(error, psycopg.errors.DiskFull):
-                raise self._translated(error) from error
-            raise Disconnected(" ".join(str(error).split())) from error
+                raise self._store_error(error) from error
+            raise ConnectionLost(" ".join(str(error).split())) from error
         except psycopg.Error as error:
-            raise self._translated(error) from error
+            raise self._store_error(error) from error
         if found is None:
-            raise Overtaken
+            raise AppendConflict
         return int(found[0])
 
     def replace(self, commits: Sequence[Replacement]) -> bool:
         """Replace the bytes of the commits that have not changed, in one transaction."""
         values = [(each.after, self._log, each.number, sha256(each.before)) for each in commits]
 
-        def use(connection: _Connection) -> bool:
+        def use(connection: _PostgresConnection) -> bool:
             with connection.transaction(), connection.cursor() as cursor:
                 cursor.executemany(_REPLACE, values)
                 return cursor.rowcount == len(values)
@@ -306,8 +306,8 @@ class PostgresCommits:
         server after the call.
         """
 
-        def use(connection: _Connection) -> None:
-            with suppress(_Unanswered):
+        def use(connection: _PostgresConnection) -> None:
+            with suppress(_AnswerTimeout):
                 connection.execute("VACUUM (SKIP_LOCKED) refold.commit")
 
         self._call(use)
@@ -317,7 +317,7 @@ class PostgresCommits:
     def queue(self) -> None:
         """Wait for this machine's turn, but not so long that a paused machine stops the others."""
 
-        def use(connection: _Connection) -> None:
+        def use(connection: _PostgresConnection) -> None:
             # One transaction: if the lock is not available in time, the timeout setting is undone as well.
             connection.execute(_QUEUE.format(Literal(_LOCK), Literal(self._log)))
             self._is_in_turn = True
@@ -345,7 +345,7 @@ class PostgresCommits:
         except psycopg.Error as error:
             if self._listener is not None:
                 self._listener.close()
-            raise self._translated(error) from error
+            raise self._store_error(error) from error
         finally:
             if self._is_closed:  # The listener may be too late for `close` to close it.
                 self._disconnect()
@@ -358,7 +358,7 @@ class PostgresCommits:
     def checks(self) -> list[Check]:
         """Check the settings, standbys, commits and clock of the server."""
 
-        def ask(connection: _Connection) -> dict[str, Any]:
+        def ask(connection: _PostgresConnection) -> dict[str, Any]:
             with connection.cursor(row_factory=dict_row) as cursor:
                 return dict(cursor.execute(_FACTS, {"log": self._log}).fetchone() or {})
 
@@ -406,14 +406,14 @@ class PostgresCommits:
                     connection.close()
 
 
-def _parted(address: str) -> tuple[str, str]:
+def _split_log_name(address: str) -> tuple[str, str]:
     """Split an address into one that libpq accepts, and the name of the log."""
     split_address(address)
     place, _, query = address.partition("?")
     options = query.split("&") if query else []
     names = [unquote(option.removeprefix("log=")) for option in options if option.startswith("log=")]
     if len(names) > 1 or "" in names:
-        raise InvalidInput(f"the address {shown_address(address)} names no one log; give one log=NAME, or none")
+        raise InvalidInput(f"the address {hide_password(address)} names no one log; give one log=NAME, or none")
     rest = "&".join(option for option in options if not option.startswith("log="))
     return f"{place}?{rest}" if rest else place, names[0] if names else _DEFAULT_NAME
 
@@ -424,7 +424,7 @@ def _options(address: str) -> dict[str, Any]:
         given = conninfo_to_dict(address)
     except psycopg.ProgrammingError:
         raise InvalidInput(
-            f"libpq cannot read the address {shown_address(address)}; see that its options are libpq's, and that a "
+            f"libpq cannot read the address {hide_password(address)}; see that its options are libpq's, and that a "
             f"password has % as %25"
         ) from None  # psycopg's message quotes the password.
     if "service" in given or "PGSERVICE" in os.environ:

@@ -29,7 +29,7 @@ Row: TypeAlias = tuple[Table, bytes, bytes | None]
 """A row to put in a table; a value of ``None`` deletes it."""
 
 
-class Found(NamedTuple):
+class SearchCounts(NamedTuple):
     """The size of a search (files and bytes), and the number of occurrences of any of the strings."""
 
     files: int
@@ -45,7 +45,7 @@ class TurnLost(StoreBusy):
     """
 
 
-class Displaced(StoreError):
+class StoreGone(StoreError):
     """The store is no longer at its path; nothing was written to it, or to whatever is there now."""
 
 
@@ -115,7 +115,7 @@ class Durability(Protocol):
         ...
 
     def check_place(self) -> None:
-        """Raise ``Displaced`` if the log's path no longer holds the file that was opened."""
+        """Raise ``StoreGone`` if the log's path no longer holds the file that was opened."""
         ...
 
 
@@ -139,7 +139,7 @@ class AlwaysDurable:
         """Do nothing: the log has no path."""
 
 
-class Files(Protocol):
+class LogFiles(Protocol):
     """Maintenance of a log's stored data, on disk or elsewhere; excludes anything that is not durable yet."""
 
     @property
@@ -158,11 +158,11 @@ class Files(Protocol):
         """Remove all erased data from the server, called within ``alone``; a no-op without a server."""
         ...
 
-    def search(self, markers: Collection[bytes]) -> Found:
+    def search(self, markers: Collection[bytes]) -> SearchCounts:
         """Count occurrences of byte strings, each of at least ``MARKER_BYTES_MIN`` bytes, in the stored data."""
         ...
 
-    def relieve(self) -> None:
+    def release_memory(self) -> None:
         """Release memory that is held only because data was read once; a no-op if there is none."""
         ...
 
@@ -205,7 +205,7 @@ class Log(Protocol):
         ...
 
     @property
-    def files(self) -> Files:
+    def files(self) -> LogFiles:
         """The maintenance of the log's stored data."""
         ...
 
@@ -228,7 +228,7 @@ class Log(Protocol):
         """Return the events at the given seqs, in the given order; ``StoreCorrupt`` if one is missing."""
         ...
 
-    def row_read(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
+    def read_row(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
         """Call ``read`` with the value of a row and return its result, or return ``None`` if there is no such row.
 
         The value is bytes, or a buffer that is valid only during the call, so that a large value is not copied first.
@@ -272,10 +272,10 @@ def write(log: Log, records: Sequence[Sealed], rows: Sequence[Row] = ()) -> int:
         log.last_commit()  # If another process replaced the file, this opens the new one.
         return log.in_turn(lambda turn: turn.write(records, rows))
 
-    return until_kept(take)
+    return retry_turn(take)
 
 
-def until_kept(take: Callable[[], T]) -> T:
+def retry_turn(take: Callable[[], T]) -> T:
     """Call ``take``, which takes a turn, and repeat the call each time the turn is lost; return its result.
 
     Gives up after ``TURN_SECONDS_MAX``, but not before ``TURNS_COUNT_MIN`` attempts.

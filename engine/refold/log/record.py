@@ -218,14 +218,14 @@ def encode(head: Head, columns: Columns) -> bytes:
     return b"".join(parts)
 
 
-class Packed(NamedTuple):
+class RecordChain(NamedTuple):
     """Consecutive records, and the link after the last one."""
 
     records: list[Sealed]
     link: bytes
 
 
-def pack(columns: Columns, *, first_seq: int, time_ns: int, command: int, seed: bytes, link: bytes) -> Packed:
+def pack(columns: Columns, *, first_seq: int, time_ns: int, command: int, seed: bytes, link: bytes) -> RecordChain:
     """Return the records of a commit's events, from ``first_seq`` on.
 
     Each record holds about ``RECORD_EVENTS`` events: fewer if they are long, more if its last page has room. Events
@@ -238,11 +238,11 @@ def pack(columns: Columns, *, first_seq: int, time_ns: int, command: int, seed: 
         command = first_seq if marks[0] & MARK_COMMAND else command
         content = encode(Head(first_seq, time_ns, command, seed[:SALT_BYTES]), columns)
         link = link_after(link, digest_of(content))
-        return Packed([(first_seq, link + content)], link)
+        return RecordChain([(first_seq, link + content)], link)
     heads, records = list(columns.streams), list[Sealed]()
     while begin < count:
         end = _end_of_record(arrays, begin)
-        part = columns if end - begin == count else _part(columns, heads, first_seq, begin, end)
+        part = columns if end - begin == count else _slice_columns(columns, heads, first_seq, begin, end)
         if marks[begin] & MARK_COMMAND:
             command = first_seq + begin
         head = Head(first_seq + begin, time_ns, command, salt_of(seed, begin))
@@ -251,7 +251,7 @@ def pack(columns: Columns, *, first_seq: int, time_ns: int, command: int, seed: 
         records.append((first_seq + end - 1, link + content))
         command = next((first_seq + at for at in range(end - 1, begin, -1) if marks[at] & MARK_COMMAND), command)
         begin = end
-    return Packed(records, link)
+    return RecordChain(records, link)
 
 
 def _end_of_record(arrays: Sequence[bytes], begin: int) -> int:
@@ -271,7 +271,7 @@ def _end_of_record(arrays: Sequence[bytes], begin: int) -> int:
     return end
 
 
-def _part(columns: Columns, heads: list[StreamHead], first_seq: int, begin: int, end: int) -> Columns:
+def _slice_columns(columns: Columns, heads: list[StreamHead], first_seq: int, begin: int, end: int) -> Columns:
     """Return the events from ``begin`` to ``end``, and advance the heads of their streams past them."""
     rest = (
         columns.marks[begin:end],
@@ -406,10 +406,10 @@ class Record:
     @property
     def origin(self) -> bytes:
         """The digest that the chain covers, if events of the record were erased; else empty."""
-        return self.packed[self._origin_begin : self._origin_begin + HASH_BYTES] if self.was_erased_from else b""
+        return self.packed[self._origin_begin : self._origin_begin + HASH_BYTES] if self.has_origin else b""
 
     @property
-    def was_erased_from(self) -> bool:
+    def has_origin(self) -> bool:
         """Whether the record stores the digest that the chain covers, because its own is a different one."""
         return self.columns & COLUMN_ORIGIN != 0
 
@@ -453,7 +453,7 @@ class Record:
         return [self._cause] * self.count
 
     @property
-    def occurred(self) -> Sequence[int]:
+    def occurred_ns(self) -> Sequence[int]:
         """When the events happened; the time of the commit if no other time was given."""
         if self.columns & COLUMN_OCCURRED:
             found: Sequence[int] = _I64[self.count].unpack_from(self.packed, self._occurred_begin)
@@ -528,7 +528,7 @@ class Record:
 
     def event(self, place: int) -> "EventBytes":
         """Return one event with the fields of its stamp; the other events are not read."""
-        return _event_in(self.packed, self.first_seq + place)
+        return _decode_event(self.packed, self.first_seq + place)
 
     def rows(self) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
         """Return seq, stream number, version, time, time of occurrence, cause, actor and flags of each event."""
@@ -538,7 +538,7 @@ class Record:
             self.numbers,
             self.versions,
             [self.time_ns] * count,
-            self.occurred,
+            self.occurred_ns,
             self.causes,
             self.actors,
             self.flags,
@@ -550,7 +550,7 @@ class Record:
         """The flags of the events."""
         return self.marks.translate(_UNMARKED)
 
-    def unpacked(self) -> Columns:
+    def to_columns(self) -> Columns:
         """Return the columns, to build another record from them."""
         return Columns(
             self.heads,
@@ -558,7 +558,7 @@ class Record:
             self.marks,
             self.actors,
             self.causes,
-            self.occurred if self.columns & COLUMN_OCCURRED else (),
+            self.occurred_ns if self.columns & COLUMN_OCCURRED else (),
             self.arrays,
         )
 
@@ -568,7 +568,7 @@ class Record:
         """Return the digest of the content."""
         return digest_of(self.content)
 
-    def covered(self) -> bytes:
+    def covered_digest(self) -> bytes:
         """Return the digest that the chain covers."""
         return self.origin or self.digest()
 
@@ -586,7 +586,7 @@ class Record:
         is_command = marks[0] & MARK_COMMAND
         if self.command != self.first_seq if is_command else not 0 < self.command < self.first_seq:
             yield f"its first event is of a command from seq {self.command}"
-        if self.was_erased_from and not any(mark & FLAG_ERASED for mark in marks):
+        if self.has_origin and not any(mark & FLAG_ERASED for mark in marks):
             yield "it was erased from, and has no event without a body"
 
 
@@ -612,7 +612,7 @@ _event_bytes: Final[Callable[[tuple[Any, ...]], EventBytes]] = partial(_new, Eve
 """Creates an ``EventBytes`` from its fields, in half the time that the class takes."""
 
 
-def _event_in(record: Buffer, seq: int) -> EventBytes:
+def _decode_event(record: Buffer, seq: int) -> EventBytes:
     """Return one event of a record, in a third of the time that decoding the record would take."""
     _, columns, count, streams, _, first, time_ns, _, _, actor, cause, _ = HEAD.unpack_from(record, HEAD_BEGIN)
     place: int = seq - first
@@ -646,7 +646,7 @@ def _event_in(record: Buffer, seq: int) -> EventBytes:
     return EventBytes(seq, number, version + 1, time_ns, occurred_ns, cause, actor, flags, array)
 
 
-def _events_in(record: Buffer, seqs: Sequence[int]) -> list[EventBytes]:
+def _decode_many(record: Buffer, seqs: Sequence[int]) -> list[EventBytes]:
     """Return some events of a record, decoding its head and its columns once for all of them."""
     _, columns, count, streams, _, first, time_ns, _, _, actor, cause, _ = HEAD.unpack_from(record, HEAD_BEGIN)
     at: int = COLUMNS_BEGIN + STREAM.size * streams
@@ -698,7 +698,7 @@ def _events_in(record: Buffer, seqs: Sequence[int]) -> list[EventBytes]:
     return found
 
 
-def events_in(find: Callable[[int], "Buffer | None"], seqs: Sequence[int]) -> list[EventBytes]:
+def find_events(find: Callable[[int], "Buffer | None"], seqs: Sequence[int]) -> list[EventBytes]:
     """Return the events at the given seqs, in the given order; ``StoreCorrupt`` if one is missing.
 
     ``find`` returns the first record that ends at or after a seq, and is called once per run of seqs in one record.
@@ -716,22 +716,22 @@ def events_in(find: Callable[[int], "Buffer | None"], seqs: Sequence[int]) -> li
         while end < count and first <= seqs[end] < first + events:
             end += 1
         if end - begin == 1:
-            found.append(_event_in(packed, seq))
+            found.append(_decode_event(packed, seq))
         elif 2 * (end - begin) < events:
-            found += _events_in(packed, seqs[begin:end])
+            found += _decode_many(packed, seqs[begin:end])
         else:
             found += Record(bytes(packed)).events_at([each - first for each in seqs[begin:end]])
         begin = end
     return found
 
 
-def erased_from(record: bytes, places: Sequence[int], blank: Callable[[bytes], bytes], salt: bytes) -> bytes:
+def erase_bodies(record: bytes, places: Sequence[int], blank: Callable[[bytes], bytes], salt: bytes) -> bytes:
     """Return a record without the bodies of some events, under a fresh salt; ``blank`` strips an event's array.
 
     Its link stays the same, and covers the digest from before the first erasure, which the record keeps as its origin.
     """
     found = Record(record)
-    columns = found.unpacked()
+    columns = found.to_columns()
     marks, arrays = bytearray(columns.marks), list(columns.arrays)
     for place in places:
         marks[place] |= FLAG_ERASED
@@ -739,7 +739,7 @@ def erased_from(record: bytes, places: Sequence[int], blank: Callable[[bytes], b
     columns.marks, columns.arrays = marks, arrays
     head = Head(
         *(found.first_seq, found.time_ns, found.command, salt),
-        origin=found.covered(),
+        origin=found.covered_digest(),
         partition=found.partition,
         key_id=found.key_id,
     )

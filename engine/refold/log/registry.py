@@ -21,7 +21,7 @@ def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False)
         with open_lock:
             identity = identity_at(path)
             # Checked before the lookup by identity, so that an environment that moves to this file is not missed.
-            behind = _behind(identity)
+            behind = _stale_environment(identity)
             if behind is None:
                 with suppress(TurnLost):  # The file was replaced while it was opened.
                     return _share(path, identity, handle, readonly=readonly, is_sealed=is_sealed)
@@ -35,7 +35,7 @@ def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False)
         time.sleep(MAP_WAIT_SECONDS)
 
 
-def _behind(identity: tuple[int, int]) -> Environment | None:
+def _stale_environment(identity: tuple[int, int]) -> Environment | None:
     """Return the environment that has not noticed yet that its file was replaced by the one with this identity."""
     for environment in open_environments.values():
         if environment.turnstile.words[REPLACED] != environment.replaced and identity != environment.identity:
@@ -75,7 +75,7 @@ def writer_at(path: str) -> object | None:
             identity = file_at(path)
         except OSError:
             return None
-        environment = _behind(identity) or open_environments.get(identity)
+        environment = _stale_environment(identity) or open_environments.get(identity)
         return None if environment is None else next(iter(environment.writers), None)
 
 
@@ -83,7 +83,7 @@ def share_open(path: str, handle: object) -> Environment | None:
     """Return this process's environment of the file as ``share`` does for a reader, or ``None`` if it has none."""
     with open_lock:
         identity = identity_at(path)
-        environment = _behind(identity) or open_environments.get(identity)
+        environment = _stale_environment(identity) or open_environments.get(identity)
         if environment is None:
             return None
         environment.handles.add(handle)

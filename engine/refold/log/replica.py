@@ -42,12 +42,12 @@ from refold.limits import (
 from refold.log.commits import (
     MOVING_KEY,
     POSITION_KEY,
+    AppendConflict,
     Commit,
+    CommitBytes,
     CommitLog,
-    Disconnected,
+    ConnectionLost,
     Lag,
-    Numbered,
-    Overtaken,
     Replacement,
     pack,
     unpack,
@@ -57,7 +57,7 @@ from refold.log.disk import FILE_FLAGS, disk_error, remove
 from refold.log.lmdb_file import delete_rows
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
-from refold.log.protocol import Durability, Found, Log, LogTurn, Row, Table, TurnLost, scan
+from refold.log.protocol import Durability, Log, LogTurn, Row, SearchCounts, Table, TurnLost, scan
 from refold.log.record import SEQ, Record, Sealed
 from refold.text import blake2b
 from refold.threads import NO_THREAD, Bell, Worker
@@ -111,7 +111,7 @@ class ReplicaTurn:
 
         With ``is_clean``, the server's remains of replaced data are left to ``sweep``.
         """
-        log, shared = self._log, self._log.shared(rows)
+        log, shared = self._log, self._log.shared_rows(rows)
         if not (records or shared or erased):
             return log.applied + self._turn.write((), rows)
         log.check(records, rows)
@@ -168,7 +168,7 @@ class ReplicaLog:
         """When the copy last had all commits of the server, on the monotonic clock."""
         # Reads go directly to the copy, without a call in between.
         self.head, self.read, self.events_at = local.head, local.read, local.events_at
-        self.row, self.row_read, self.rows = local.row, local.row_read, local.rows
+        self.row, self.read_row, self.rows = local.row, local.read_row, local.rows
 
     def last_commit(self) -> int:
         """Return a number that grows with every commit in the copy."""
@@ -215,16 +215,16 @@ class ReplicaLog:
         while True:
             try:
                 return self.commits.append(self.position, packed)
-            except Overtaken:
+            except AppendConflict:
                 if is_again and (found := self.commits.read(self.position)) and found[0].packed == packed:
                     return found[0].number
                 if self.commits.head() < self.position:
-                    raise self._lost() from None
+                    raise self._lost_commits_error() from None
                 self._contended = _UNCONTENDED_COUNT
                 raise TurnLost(
                     f"another machine wrote to {self.commits.name}; nothing was written, call again"
                 ) from None
-            except Disconnected as error:
+            except ConnectionLost as error:
                 if time.monotonic() > until:
                     raise StoreUnreachable(
                         f"{self.commits.name} was lost while a commit was written ({error}), so it may be written or "
@@ -234,7 +234,7 @@ class ReplicaLog:
             time.sleep(pause)
             pause = min(2 * pause, 1.0)
 
-    def shared(self, rows: Sequence[Row]) -> list[Row]:
+    def shared_rows(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows that other machines need, without deletions of rows that do not exist."""
         found = list[Row]()
         for row in rows:
@@ -251,7 +251,7 @@ class ReplicaLog:
 
     def check(self, records: Sequence[Sealed], rows: Sequence[Row]) -> None:
         """Raise if a commit cannot be written here: once on the server, it would block every machine."""
-        _checked_head(records, self.local.head(), "what is to be written", self.commits.name)
+        _check_head(records, self.local.head(), "what is to be written", self.commits.name)
         if any(not 0 < len(key) <= LMDB_KEY_BYTES_MAX for _, key, _ in rows):
             raise StoreError(f"writing behind seq {self.local.head()}: a key has no byte, or over LMDB_KEY_BYTES_MAX")
 
@@ -262,13 +262,13 @@ class ReplicaLog:
         self._contended = _UNCONTENDED_COUNT
         return False
 
-    def _lost(self) -> StoreCorrupt:
+    def _lost_commits_error(self) -> StoreCorrupt:
         return StoreCorrupt(
             f"{self.commits.name} has lost commits that this machine has seen, up to {self.position}, or is another "
             f"log now; if it was restored from a backup on purpose, remove the copies of it and open it again"
         )
 
-    def check_known(self) -> None:
+    def check_last_commit(self) -> None:
         """Raise ``StoreCorrupt`` if the server does not have the last commit of the copy."""
         if not self.position:
             return
@@ -279,7 +279,7 @@ class ReplicaLog:
             or Record(self.read(last - 1, last)[0][1]).link != Record(record).link
             for last, record in known[0]
         ):
-            raise self._lost()
+            raise self._lost_commits_error()
 
     # Commits of other machines.
 
@@ -310,17 +310,17 @@ class ReplicaLog:
         """Return how far the copy is behind the server, as far as it knows without asking the server."""
         return Lag(max(self.known - self.position, 0), max(time.monotonic() - self.whole_at, 0.0))
 
-    def _apply(self, page: Sequence[Numbered], commits: Sequence[Commit]) -> None:
+    def _apply(self, page: Sequence[CommitBytes], commits: Sequence[Commit]) -> None:
         """Write commits of the server to the copy, in one transaction."""
         name, head = self.commits.name, self.local.head()
         records, rows, erased = list[Sealed](), list[Row](), list[Sealed]()
         for numbered, commit in zip(page, commits, strict=True):
-            head = _checked_head(commit.records, head, f"commit {numbered.number}", name)
+            head = _check_head(commit.records, head, f"commit {numbered.number}", name)
             records += commit.records
             for row in commit.rows:
-                rows += self._unnamed(row[2], rows) if row[:2] == _UNNAMED else (row,)
+                rows += self._name_deletions(row[2], rows) if row[:2] == _UNNAMED else (row,)
             erased += commit.erased
-        is_clean = self._takes_away(records, rows, erased)
+        is_clean = self._removes_data(records, rows, erased)
         if erased:
             # Only the machine that erased knows which cached rows hold erased data, so all of them are deleted.
             for table in CACHES:
@@ -346,7 +346,7 @@ class ReplicaLog:
         if isinstance(self.local, RamLog):
             self.applied += 1
 
-    def _takes_away(self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> bool:
+    def _removes_data(self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> bool:
         """Return whether an erasure removes anything from the copy, or from what is written together with it."""
         new = dict(records)
         put = {row[:2] for row in rows if row[2] is not None}
@@ -359,7 +359,7 @@ class ReplicaLog:
             if value is None and table in _ORIGINAL
         )
 
-    def _unnamed(self, number: bytes | None, pending: Sequence[Row]) -> Iterator[Row]:
+    def _name_deletions(self, number: bytes | None, pending: Sequence[Row]) -> Iterator[Row]:
         """Yield the deletions of all names of a stream, including names that are about to be written."""
         stored = scan(self.local, "names", b"", PAGE_EVENTS)
         written = ((key, value) for table, key, value in pending if table == "names")
@@ -373,7 +373,7 @@ class ReplicaLog:
         self._undisturbed = undisturbed
         self._follower = Worker(self._follow, "refold-follower")
         self._follower.start()
-        if not self._follower.begins():
+        if not self._follower.wait_for_start():
             raise StoreError(f"{self.commits.name} cannot be followed: {NO_THREAD}")
 
     def _follow(self) -> None:
@@ -440,7 +440,7 @@ def replace_stale(commits: CommitLog, log: Log, until: int) -> bool:
                 commit = unpack(numbered, commits.name)
                 if any(_is_behind(log, *sealed) for sealed in (*commit.records, *commit.erased)):
                     is_whole = False
-                elif (packed := _current(commit, log)) is not None:
+                elif (packed := _current_bytes(commit, log)) is not None:
                     stale.append(Replacement(*numbered, packed))
         if stale:
             is_whole &= commits.replace(stale)
@@ -456,7 +456,7 @@ def _is_behind(log: Log, last: int, packed: bytes) -> bool:
     return any(theirs & FLAG_ERASED and not own & FLAG_ERASED for own, theirs in marks)
 
 
-def _current(commit: Commit, log: Log) -> bytes | None:
+def _current_bytes(commit: Commit, log: Log) -> bytes | None:
     """Return the bytes of a commit without data that the log no longer holds, ``None`` if nothing has to change."""
     records, erased = (
         tuple((last, log.read(last - 1, last)[0][1]) for last, _ in part) for part in (commit.records, commit.erased)
@@ -478,7 +478,7 @@ def _is_known(log: ReplicaLog, last: int, packed: bytes) -> bool:
     if found == [(last, packed)]:
         return True
     left = Record(found[0][1]) if found and found[0][0] == last else None
-    return left is not None and left.was_erased_from and left.link == Record(packed).link
+    return left is not None and left.has_origin and left.link == Record(packed).link
 
 
 def _is_erasure(commit: Commit) -> bool:
@@ -492,7 +492,7 @@ def _call(use: Callable[[], object]) -> None:
     use()
 
 
-def _checked_head(records: Sequence[Sealed], head: int, what: str, name: str) -> int:
+def _check_head(records: Sequence[Sealed], head: int, what: str, name: str) -> int:
     """Return the last seq of ``records``, ``head`` if there are none; ``StoreCorrupt`` if they do not continue it."""
     for last, record in records:
         first = Record(record).first_seq
@@ -513,12 +513,12 @@ def open_replica(address: str, *, readonly: bool, seed: Mapping[bytes, bytes], c
     """
     commits = connect(address, readonly=readonly)
     try:
-        first = commits.read(0)[:1] or _begun(commits, seed, readonly=readonly)
+        first = commits.read(0)[:1] or _begin_log(commits, seed, readonly=readonly)
         rows = unpack(first[0], commits.name).rows
-        local: LmdbLog | RamLog = RamLog() if cache == IN_RAM else _copy_in(_cache_root(cache), commits.name, rows)
+        local: LmdbLog | RamLog = RamLog() if cache == IN_RAM else _open_copy(_cache_root(cache), commits.name, rows)
         try:
             log = ReplicaLog(commits, local, readonly=readonly)
-            log.check_known()
+            log.check_last_commit()
             log.refresh()
             if local.row("meta", MOVING_KEY) is not None:
                 raise StoreBusy(  # noqa: TRY301 - what is open is closed below
@@ -549,15 +549,15 @@ def connect(address: str, *, readonly: bool) -> CommitLog:
         raise InvalidInput(f"a log on a server needs a client: {error}; pip install 'refold[{extra}]'") from error
 
 
-def _begun(commits: CommitLog, seed: Mapping[bytes, bytes], *, readonly: bool) -> list[Numbered]:
+def _begin_log(commits: CommitLog, seed: Mapping[bytes, bytes], *, readonly: bool) -> list[CommitBytes]:
     """Return the first commit of an empty log, written by this machine or by another one that was faster."""
     if readonly:
         raise NotFound(f"there is no log at {commits.name} to open read-only; open it once without readonly=True")
     try:
         commits.append(0, pack((), [("meta", key, value) for key, value in seed.items()]))
-    except Overtaken:
+    except AppendConflict:
         pass
-    except Disconnected as error:
+    except ConnectionLost as error:
         raise StoreUnreachable(f"{commits.name} was lost while it was created ({error}); call again") from error
     return commits.read(0)[:1]
 
@@ -572,7 +572,7 @@ def _cache_root(cache: str | None) -> str:
     return os.path.join(home, "refold")
 
 
-def _copy_in(root: str, name: str, seed: Sequence[Row]) -> "LmdbLog":
+def _open_copy(root: str, name: str, seed: Sequence[Row]) -> "LmdbLog":
     """Return the first copy of a log that no other process uses, or a new one."""
     values = {key: value for table, key, value in seed if table == "meta" and value is not None}
     # Id and name: a server may be restored under another address, and an address may be reused for another log.
@@ -581,7 +581,7 @@ def _copy_in(root: str, name: str, seed: Sequence[Row]) -> "LmdbLog":
         _make_private(os.path.abspath(place))
         for number in range(CACHES_COUNT_MAX):
             path = os.path.join(place, str(number))
-            lock = io.FileIO(f"{path}.lock", "w", opener=_private)
+            lock = io.FileIO(f"{path}.lock", "w", opener=_open_private)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -603,7 +603,7 @@ def _make_private(path: str) -> None:
             os.mkdir(path, 0o700)
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | FILE_FLAGS, 0o600)
 
 
@@ -655,7 +655,7 @@ class ReplicaFiles:
             f"verify`"
         )
 
-    def search(self, markers: Collection[bytes]) -> Found:
+    def search(self, markers: Collection[bytes]) -> SearchCounts:
         """Return how often the markers occur in the copy, and in the readable bytes of the server's commits."""
         found, after = self._log.local.files.search(markers), 0
         size = occurrences = 0
@@ -664,11 +664,11 @@ class ReplicaFiles:
                 after = page[-1].number
                 size += sum(len(packed) for _, packed in page)
                 occurrences += sum(packed.count(marker) for _, packed in page for marker in markers)
-        return Found(found.files, found.bytes + size, found.occurrences + occurrences)
+        return SearchCounts(found.files, found.bytes + size, found.occurrences + occurrences)
 
-    def relieve(self) -> None:
+    def release_memory(self) -> None:
         """Release memory that is held only because data was read once."""
-        self._log.local.files.relieve()
+        self._log.local.files.release_memory()
 
     def size_bytes(self) -> int:
         """Return the size of the commits on the server, in bytes."""
@@ -689,9 +689,9 @@ class ReplicaFiles:
 
         Raises ``StoreUnreachable`` if the server does not answer.
         """
-        return [*self._log.local.files.verify(), *self._differing()]
+        return [*self._log.local.files.verify(), *self._differing_commits()]
 
-    def _differing(self) -> list[str]:
+    def _differing_commits(self) -> list[str]:
         log, after, problems = self._log, 0, list[str]()
         differing, erased = dict[int, set[int]](), set[int]()
         try:

@@ -14,7 +14,7 @@ from refold.limits import MARKER_BYTES_MIN, OCCURRENCES_COUNT_MAX
 from refold.log.ballast import BALLAST_FILE
 from refold.log.environment import TURN_LOCK
 from refold.log.lmdb_file import LOCK_FILE
-from refold.log.protocol import Found
+from refold.log.protocol import SearchCounts
 
 # Searches one file for many byte strings at once, in the time of reading it a few times.
 #
@@ -83,14 +83,14 @@ def count(content: mmap.mmap, strings: Sequence[bytes]) -> int:
     """Return how often any of the strings, each of ``MARKER_BYTES_MIN`` bytes or more, occurs in a mapped file."""
     shift = np.uint64(64 - _bits(8 * len(strings)))
     words = np.frombuffer(content, np.uint64, len(content) // _WORD_BYTES)
-    groups = _by_run(strings)
-    seen = _sampled(words, list(groups), shift)
-    wanted = {run: _wanted(group, run, seen.pop(run), shift) for run, group in groups.items()}
+    groups = _group_by_run(strings)
+    seen = _sample_counts(words, list(groups), shift)
+    wanted = {run: _build_pattern(group, run, seen.pop(run), shift) for run, group in groups.items()}
     found = 0
     for begin in range(0, len(words), _CHUNK_WORDS):
         chunk = words[begin : begin + _CHUNK_WORDS + _RUNS[-1] - 1]
         for run, buckets in _buckets(chunk, list(groups), shift):
-            found += _count_in(content, wanted[run], buckets[:_CHUNK_WORDS], begin)
+            found += _count_chunk(content, wanted[run], buckets[:_CHUNK_WORDS], begin)
         _forget(content, begin)
     return found
 
@@ -100,7 +100,7 @@ def _bits(runs: int) -> int:
     return min(max((runs * _BUCKETS_EACH).bit_length(), least), most)
 
 
-def _by_run(strings: Sequence[bytes]) -> dict[int, list[bytes]]:
+def _group_by_run(strings: Sequence[bytes]) -> dict[int, list[bytes]]:
     """Group the strings by the longest run that each covers wherever it begins, shorter runs first."""
     groups: dict[int, list[bytes]] = {run: [] for run in _RUNS}
     for string in strings:
@@ -120,7 +120,7 @@ def _buckets(
         yield run, ((hashes * _MIX) >> shift).view(np.int64)
 
 
-def _sampled(words: _Words, runs: Sequence[int], shift: np.uint64) -> dict[int, _Counts]:
+def _sample_counts(words: _Words, runs: Sequence[int], shift: np.uint64) -> dict[int, _Counts]:
     """Return, for each run length, how often each bucket occurs in a sample of the words."""
     size = 1 << (64 - int(shift))
     seen = {run: np.zeros(size, np.int32) for run in runs}
@@ -130,12 +130,12 @@ def _sampled(words: _Words, runs: Sequence[int], shift: np.uint64) -> dict[int, 
     return seen
 
 
-def _wanted(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.uint64) -> _Pattern:
+def _build_pattern(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.uint64) -> _Pattern:
     """Return the strings with the rarest of their runs for each byte of a word at which they can begin."""
     lengths = np.array([len(string) for string in strings], np.intp)
     begins = np.cumsum(lengths) - lengths
     blob = b"".join(strings)
-    ((_, buckets),) = _buckets(_unaligned(blob), [run], shift, apart=_WORD_BYTES)
+    ((_, buckets),) = _buckets(_unaligned_words(blob), [run], shift, apart=_WORD_BYTES)
     numbers, offsets = _starts(lengths - run * _WORD_BYTES + 1)
     found = buckets[begins[numbers] + offsets]
     ways = numbers * _WORD_BYTES + offsets % _WORD_BYTES
@@ -146,12 +146,12 @@ def _wanted(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.uint64)
     left = np.full(len(strings), OCCURRENCES_COUNT_MAX, np.int32)
     first = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     places = (lengths - _WORD_BYTES, np.zeros_like(lengths), (lengths - _WORD_BYTES) // 2)
-    grams = _unaligned(blob)
+    grams = _unaligned_words(blob)
     probes = tuple((place, grams[begins + place]) for place in places)
     return _Pattern(strings, lengths, probes, numbers[chosen], offsets[chosen], first, counts > 0, left)
 
 
-def _unaligned(content: Any) -> _Words:
+def _unaligned_words(content: Any) -> _Words:
     """Return a view of the words that begin at each byte."""
     return np.ndarray((len(content) - _WORD_BYTES + 1,), np.uint64, content, strides=(1,))
 
@@ -175,7 +175,7 @@ def _starts(counts: _Places) -> tuple[_Places, _Places]:
     return numbers[is_there], offsets[is_there]
 
 
-def _count_in(content: mmap.mmap, wanted: _Pattern, buckets: NDArray[np.int64], begin: int) -> int:
+def _count_chunk(content: mmap.mmap, wanted: _Pattern, buckets: NDArray[np.int64], begin: int) -> int:
     """Return how many strings occur where one of their runs begins at a word of this chunk."""
     at = np.flatnonzero(wanted.is_wanted.take(buckets))
     first = wanted.first[buckets[at]]
@@ -199,7 +199,7 @@ def _count_pairs(content: mmap.mmap, wanted: _Pattern, places: _Places, first: _
     begins = places[which] - wanted.offsets[runs]
     is_inside = (begins >= 0) & (begins + wanted.lengths[numbers] <= len(content)) & (wanted.left[numbers] > 0)
     numbers, begins = numbers[is_inside], begins[is_inside]
-    grams = _unaligned(content)
+    grams = _unaligned_words(content)
     for offsets, words in wanted.probes:
         is_same = grams[begins + offsets[numbers]] == words[numbers]
         numbers, begins = numbers[is_same], begins[is_same]
@@ -229,9 +229,9 @@ _LEFT_OUT: Final = frozenset((LOCK_FILE, TURN_LOCK, BALLAST_FILE))
 closes one of the first two loses all its locks on it: LMDB would take the process for dead."""
 
 
-def search(directory: str, markers: Iterable[bytes]) -> Found:
+def search(directory: str, markers: Iterable[bytes]) -> SearchCounts:
     """Return how often any of the markers, as it is or in base64, occurs in the files below the directory."""
-    forms = {form for marker in markers for form in (marker, *_encoded(marker))}
+    forms = {form for marker in markers for form in (marker, *_base64_forms(marker))}
     assert all(len(form) >= MARKER_BYTES_MIN for form in forms), "a marker that is too short to look for"
     files = searched_bytes = occurrences = 0
     for place, _, names in os.walk(directory):
@@ -241,11 +241,11 @@ def search(directory: str, markers: Iterable[bytes]) -> Found:
             with open(os.path.join(place, name), "rb") as file:
                 length = os.fstat(file.fileno()).st_size
                 files, searched_bytes = files + 1, searched_bytes + length
-                occurrences += _count(file.fileno(), length, sorted(forms))
-    return Found(files, searched_bytes, occurrences)
+                occurrences += _count_in_file(file.fileno(), length, sorted(forms))
+    return SearchCounts(files, searched_bytes, occurrences)
 
 
-def _encoded(marker: bytes) -> Iterable[bytes]:
+def _base64_forms(marker: bytes) -> Iterable[bytes]:
     """Return the base64 of the marker for each of the three offsets at which it can begin in a longer string."""
     for before in range(3):
         encoded = b64encode(bytes(before) + marker)
@@ -254,7 +254,7 @@ def _encoded(marker: bytes) -> Iterable[bytes]:
         yield encoded[begin:end]
 
 
-def _count(file: int, length: int, forms: Sequence[bytes]) -> int:
+def _count_in_file(file: int, length: int, forms: Sequence[bytes]) -> int:
     """Return how often a form occurs in a file."""
     if length < MARKER_BYTES_MIN or not forms:
         return 0

@@ -40,7 +40,7 @@ _flush = getattr(os, "fdatasync", os.fsync)
 assert SLOT.size == FRONT.size + HASH_BYTES
 
 
-class Witnessed(NamedTuple):
+class WitnessSlot(NamedTuple):
     """The content of a slot: the store, the last seq, and the link of the commit that ends there."""
 
     store_id: bytes
@@ -48,61 +48,61 @@ class Witnessed(NamedTuple):
     link: bytes
 
 
-def packed(witnessed: Witnessed) -> bytes:
+def pack_slot(witnessed: WitnessSlot) -> bytes:
     """Return the used bytes of a slot."""
     front = FRONT.pack(MAGIC, FORMAT, *witnessed)
     return front + blake2b(front, digest_size=HASH_BYTES).digest()
 
 
-def read(path: str) -> Witnessed | None:
+def read(path: str) -> WitnessSlot | None:
     """Read the file and return its newer slot, ``None`` if there is no file.
 
     Raises ``StoreCorrupt`` if neither slot is whole, ``StoreVersion`` for a newer format, ``InvalidInput`` if the path
     is not a file, ``StoreError`` if the system refuses.
     """
     try:
-        with _opened(path, os.O_RDONLY) as file:
-            return _newer(_slots(file, path), path)
+        with _open_file(path, os.O_RDONLY) as file:
+            return _newer_slot(_slots(file, path), path)
     except FileNotFoundError:
         return None
 
 
-def create(path: str, witnessed: Witnessed) -> bool:
+def create(path: str, witnessed: WitnessSlot) -> bool:
     """Create the file, whole or not at all, and return whether it was created; an existing file is kept."""
     try:
         parent, name = os.path.split(os.path.abspath(path))
         with unfinished_file(parent, f".{name}.") as (file, building):
-            _write(file, packed(witnessed).ljust(SLOT_BYTES, b"\0") * 2, 0)
+            _write(file, pack_slot(witnessed).ljust(SLOT_BYTES, b"\0") * 2, 0)
             os.fsync(file)
             os.link(building, path)
         flush(parent)
     except FileExistsError:
         return False
     except OSError as error:
-        raise _translated(error, "creating", path) from error
+        raise _witness_error(error, "creating", path) from error
     return True
 
 
-def replace(path: str, known: Witnessed, witnessed: Witnessed) -> bool:
+def replace(path: str, known: WitnessSlot, witnessed: WitnessSlot) -> bool:
     """Durably write ``witnessed`` if the file still holds ``known``, and return whether it did.
 
     No other process writes meanwhile. Raises ``StoreBusy`` if another process does not release the file,
     ``StoreError`` if the file is gone, and otherwise as ``read`` does.
     """
     try:
-        with _opened(path, os.O_RDWR) as file, _locked(file, path):
+        with _open_file(path, os.O_RDWR) as file, _lock_file(file, path):
             slots = _slots(file, path)
-            if _newer(slots, path) != known:
+            if _newer_slot(slots, path) != known:
                 return False
             older = slots.index(known) ^ 1
-            _write(file, packed(witnessed), older * SLOT_BYTES)
+            _write(file, pack_slot(witnessed), older * SLOT_BYTES)
             _flush(file)
             return True
     except FileNotFoundError as error:
-        raise StoreError(gone(path)) from error
+        raise StoreError(gone_message(path)) from error
 
 
-def gone(path: str) -> str:
+def gone_message(path: str) -> str:
     """Return the error message for a witness that has disappeared."""
     return f"the witness {path} is gone; put it back, or open the store again to begin a new one"
 
@@ -115,25 +115,25 @@ def check_room(path: str) -> None:
 
 
 @contextmanager
-def _opened(path: str, how: int) -> Generator[int]:
+def _open_file(path: str, how: int) -> Generator[int]:
     """Open the file; ``FileNotFoundError`` is left to the caller, every other error is translated."""
     try:
         file = os.open(path, how | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _translated(error, "opening", path) from error
+        raise _witness_error(error, "opening", path) from error
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise InvalidInput(f"the witness {path} is not a file; give the path of a file")
         yield file
     except OSError as error:
-        raise _translated(error, "using", path) from error
+        raise _witness_error(error, "using", path) from error
     finally:
         os.close(file)
 
 
-def _translated(error: OSError, doing: str, path: str) -> InvalidInput | StoreError:
+def _witness_error(error: OSError, doing: str, path: str) -> InvalidInput | StoreError:
     """Return the refold error for an error of the system."""
     if isinstance(error, IsADirectoryError):
         return InvalidInput(f"the witness {path} is a directory; give the path of a file")
@@ -145,10 +145,10 @@ def _translated(error: OSError, doing: str, path: str) -> InvalidInput | StoreEr
 
 
 @contextmanager
-def _locked(file: int, path: str) -> Generator[None]:
+def _lock_file(file: int, path: str) -> Generator[None]:
     """Keep other writers of the file out; polls for the lock, because the process that holds it may be stopped."""
     end = time.monotonic() + WITNESS_WAIT_SECONDS_MAX
-    while not _is_taken(file):
+    while not _try_lock(file):
         if time.monotonic() > end:
             raise StoreBusy(
                 f"another process holds the witness {path} for more than WITNESS_WAIT_SECONDS_MAX = "
@@ -162,7 +162,7 @@ def _locked(file: int, path: str) -> Generator[None]:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _is_taken(file: int) -> bool:
+def _try_lock(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -170,22 +170,22 @@ def _is_taken(file: int) -> bool:
     return True
 
 
-def _slots(file: int, path: str) -> list[Witnessed | None]:
+def _slots(file: int, path: str) -> list[WitnessSlot | None]:
     """Read the slots, ``None`` for a damaged one.
 
     The file is read without a lock, because a writer changes only one slot. Both are in doubt only if two writes follow
     each other during one read, and then the file is read again.
     """
-    slots: list[Witnessed | None] = []
+    slots: list[WitnessSlot | None] = []
     for _ in range(RETRIES_COUNT_MAX):
         content = os.pread(file, 2 * SLOT_BYTES, 0)
-        slots = [_unpacked(content[begin : begin + SLOT.size], path) for begin in (0, SLOT_BYTES)]
+        slots = [_unpack_slot(content[begin : begin + SLOT.size], path) for begin in (0, SLOT_BYTES)]
         if any(slots):
             break
     return slots
 
 
-def _unpacked(content: bytes, path: str) -> Witnessed | None:
+def _unpack_slot(content: bytes, path: str) -> WitnessSlot | None:
     if len(content) < SLOT.size:
         return None
     magic, form, store_id, seq, link, checksum = SLOT.unpack(content)
@@ -194,11 +194,11 @@ def _unpacked(content: bytes, path: str) -> Witnessed | None:
             raise StoreVersion(
                 f"the witness {path} is of format {form}, and this refold reads up to {FORMAT}; upgrade refold"
             )
-        return Witnessed(store_id, seq, link)
+        return WitnessSlot(store_id, seq, link)
     return None
 
 
-def _newer(slots: list[Witnessed | None], path: str) -> Witnessed:
+def _newer_slot(slots: list[WitnessSlot | None], path: str) -> WitnessSlot:
     """Return the newer slot, the one with the higher seq, because a witness never goes back."""
     whole = [slot for slot in slots if slot is not None]
     if not whole:

@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 from msgspec import Struct
 
 from refold import checks
-from refold.agent.tools import FunctionTool, ToolContext, ToolRegistry, storable
+from refold.agent.tools import FunctionTool, ToolContext, ToolRegistry, storable_text
 from refold.errors import InvalidInput, NotFound
 from refold.limits import (
     MCP_ATTEMPTS_COUNT_MAX,
@@ -22,7 +22,7 @@ from refold.limits import (
     MCP_WAIT_SECONDS_MAX,
     TOOL_NAME_CHARS_MAX,
 )
-from refold.mcp.connection import TIMEOUT, UNREACHABLE, Connection, McpFailed, McpServer, Runner, checked, within
+from refold.mcp.connection import TIMEOUT, UNREACHABLE, Connection, McpFailed, McpServer, Runner, check_server, wait_for
 from refold.mcp.schemas import plain_schema
 from refold.memory.memory import Memory
 
@@ -105,10 +105,10 @@ class RemoteServer:
     def withdraw(self) -> None:
         """Unregister all tools."""
         for name in list(self._offered):
-            self._withdraw(name)
+            self._withdraw_tool(name)
         self.tools = {}
 
-    def _withdraw(self, name: str) -> None:
+    def _withdraw_tool(self, name: str) -> None:
         offered = self._offered.pop(name, None)
         if offered is not None and self._registry.get(name) is offered[1]:
             self._registry.unregister(name)
@@ -121,7 +121,7 @@ class RemoteServer:
         offered = dict(self._offered)
         names = [wire_name(self.server.name, remote.name) for remote in listed]
         for name in [name for name in self._offered if name not in names]:
-            self._withdraw(name)
+            self._withdraw_tool(name)
         tools, skipped = dict[str, str](), list[tuple[str, str]]()
         for name, remote in zip(names, listed, strict=True):
             fault = "a tool of that name is registered; the server lists it twice" if name in tools else ""
@@ -130,15 +130,15 @@ class RemoteServer:
             if not fault and not is_same:
                 try:
                     tool = _tool(name, remote, execute(str(remote.name)))
-                    self._withdraw(name)
+                    self._withdraw_tool(name)
                     self._registry.register(tool, checked=False)
                 except Exception as error:  # noqa: BLE001 - a server's description can be anything
-                    self._withdraw(name)
-                    fault = storable(error)
+                    self._withdraw_tool(name)
+                    fault = storable_text(error)
                 else:
                     self._offered[name] = remote, tool
             if fault:
-                skipped.append((storable(remote.name, MCP_DESCRIPTION_CHARS_MAX), fault))
+                skipped.append((storable_text(remote.name, MCP_DESCRIPTION_CHARS_MAX), fault))
             else:
                 tools[name] = remote.name
         self.tools, self._skipped = tools, skipped
@@ -223,7 +223,7 @@ class McpToolset:
 
     async def connect_async(self, server: McpServer) -> McpStatus:
         """Connect a server, like `connect`."""
-        return await self._runner.awaited(self._connect(server))
+        return await self._runner.wait_async(self._connect(server))
 
     def disconnect(self, name: str) -> None:
         """Unregister a server's tools, and end its connection and its process, if any; raises `NotFound`."""
@@ -231,7 +231,7 @@ class McpToolset:
 
     async def disconnect_async(self, name: str) -> None:
         """Disconnect a server, like `disconnect`."""
-        await self._runner.awaited(self._disconnect(name))
+        await self._runner.wait_async(self._disconnect(name))
 
     def reconnect(self, name: str) -> McpStatus:
         """End a connection and make a new one, in a few attempts with increasing waits between them.
@@ -242,7 +242,7 @@ class McpToolset:
 
     async def reconnect_async(self, name: str) -> McpStatus:
         """Reconnect a server, like `reconnect`."""
-        return await self._runner.awaited(self._reconnect(name))
+        return await self._runner.wait_async(self._reconnect(name))
 
     def refresh(self, name: str) -> McpStatus:
         """List a server's tools again and register them; raises `NotFound` and `McpFailed`."""
@@ -250,7 +250,7 @@ class McpToolset:
 
     async def refresh_async(self, name: str) -> McpStatus:
         """List a server's tools again, like `refresh`."""
-        return await self._runner.awaited(self._refresh(name))
+        return await self._runner.wait_async(self._refresh(name))
 
     def call(self, server: str, tool: str, arguments: dict[str, Any] | None = None) -> Any:
         """Call a tool directly, bypassing the registry, and return its value; raises `NotFound` and `McpFailed`."""
@@ -258,7 +258,7 @@ class McpToolset:
 
     async def call_async(self, server: str, tool: str, arguments: dict[str, Any] | None = None) -> Any:
         """Call a tool, like `call`."""
-        return await self._runner.awaited(self._call(server, tool, arguments or {}))
+        return await self._runner.wait_async(self._call(server, tool, arguments or {}))
 
     def close(self) -> None:
         """Disconnect all servers and end the thread; a second call is a no-op."""
@@ -283,7 +283,7 @@ class McpToolset:
             tool = remote.tools.get(name)
             if tool is not None:
                 return qualified_name(remote.server.name, tool)
-        raise NotFound(f"no connected server has a tool that models know as {checks.shown(name)}")
+        raise NotFound(f"no connected server has a tool that models know as {checks.brief(name)}")
 
     def wire_name(self, name: str) -> str:
         """Return the name for models of the tool `mcp:server:tool`; raises `NotFound` if it is not connected."""
@@ -291,7 +291,7 @@ class McpToolset:
             for wire, tool in list(remote.tools.items()):
                 if qualified_name(remote.server.name, tool) == name:
                     return wire
-        raise NotFound(f"no tool {checks.shown(name)} is connected; `servers()` has those that are")
+        raise NotFound(f"no tool {checks.brief(name)} is connected; `servers()` has those that are")
 
     # These run on the loop's thread.
 
@@ -304,11 +304,11 @@ class McpToolset:
     def _find(self, name: str) -> RemoteServer:
         remote = self._remotes.get(name)
         if remote is None:
-            raise NotFound(f"no server {checks.shown(name)} is connected; connect it first")
+            raise NotFound(f"no server {checks.brief(name)} is connected; connect it first")
         return remote
 
     async def _connect(self, server: McpServer) -> McpStatus:
-        name = checked(server).name
+        name = check_server(server).name
         if name in self._remotes:
             checks.invalid(f"a server named {name!r} is connected; disconnect it first, or give another name")
         remote = self._remotes[name] = RemoteServer(server, self._registry)
@@ -319,7 +319,7 @@ class McpToolset:
             if self._remotes.get(name) is remote:
                 del self._remotes[name]
             remote.leave()
-            self._leave(remote.connection)
+            self._close_later(remote.connection)
             raise
         return remote.status
 
@@ -340,7 +340,7 @@ class McpToolset:
 
     async def _refresh(self, name: str) -> McpStatus:
         remote = self._find(name)
-        connection = await self._live(remote)
+        connection = await self._live_connection(remote)
         await connection.relist()
         self._offer(remote, connection)
         return remote.status
@@ -350,11 +350,11 @@ class McpToolset:
         seconds = remote.server.call_seconds
 
         async def answer() -> Any:
-            connection = await self._live(remote)
+            connection = await self._live_connection(remote)
             return await connection.call(tool, arguments)
 
         try:
-            return await within(seconds, answer())
+            return await wait_for(seconds, answer())
         except (TimeoutError, asyncio.CancelledError) as error:
             if remote.connection is not None:
                 remote.connection.give_up()
@@ -365,7 +365,7 @@ class McpToolset:
                 TIMEOUT, f"{qualified_name(name, tool)} did not answer within call_seconds = {seconds:g}{why}"
             ) from None
 
-    async def _live(self, remote: RemoteServer) -> Connection:
+    async def _live_connection(self, remote: RemoteServer) -> Connection:
         """Return a live connection; one caller makes it while the others wait."""
         async with remote.lock:
             connection = remote.connection
@@ -386,8 +386,8 @@ class McpToolset:
         raise AssertionError("the last attempt returns or raises")
 
     async def _open(self, remote: RemoteServer) -> Connection:
-        self._check_there(remote)
-        self._leave(remote.connection)
+        self._check_connected(remote)
+        self._close_later(remote.connection)
         connection = remote.connection = Connection(remote.server)
         try:
             await connection.open()
@@ -395,26 +395,26 @@ class McpToolset:
             remote.failures, remote.error = remote.failures + 1, error
             doubled = MCP_FIRST_WAIT_SECONDS * 2.0 ** (remote.failures - 1)
             remote.not_before = self._clock() + min(doubled, MCP_WAIT_SECONDS_MAX)
-            self._leave(connection)
+            self._close_later(connection)
             raise
         except asyncio.CancelledError:
-            self._leave(connection)
+            self._close_later(connection)
             raise
-        self._check_there(remote)
+        self._check_connected(remote)
         remote.failures, remote.error, remote.not_before = 0, None, 0.0
         self._offer(remote, connection)
         return connection
 
     def _offer(self, remote: RemoteServer, connection: Connection) -> None:
-        self._check_there(remote)
+        self._check_connected(remote)
         remote.offer(connection.tools, lambda tool: self._executor(remote.server.name, tool))
 
-    def _check_there(self, remote: RemoteServer) -> None:
+    def _check_connected(self, remote: RemoteServer) -> None:
         if remote.is_gone:
-            self._leave(remote.connection)
+            self._close_later(remote.connection)
             raise McpFailed(UNREACHABLE, f"server {remote.server.name!r} was disconnected")
 
-    def _leave(self, connection: Connection | None) -> None:
+    def _close_later(self, connection: Connection | None) -> None:
         """Close a connection in the background; `close` waits for it."""
         if connection is not None:
             task = asyncio.create_task(connection.close())

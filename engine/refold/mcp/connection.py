@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from refold import checks
-from refold.agent.tools import ToolFailed, storable
+from refold.agent.tools import ToolFailed, storable_text
 from refold.errors import Closed, InvalidInput, NotFound
 from refold.limits import (
     MCP_ASKED_COUNT_MAX,
@@ -64,7 +64,7 @@ class McpFailed(ToolFailed):
     """
 
     def __init__(self, reason: str, message: str) -> None:
-        super().__init__(storable(message))
+        super().__init__(storable_text(message))
         self.reason = reason
 
 
@@ -100,12 +100,12 @@ class McpServer(Struct, frozen=True, kw_only=True):
     result_bytes_max: int = MCP_RESULT_BYTES_DEFAULT
 
     def __repr__(self) -> str:
-        where = f"url={_public(self.url)!r}" if self.url else f"command={self.command!r}, args={self.args}"
+        where = f"url={_public_url(self.url)!r}" if self.url else f"command={self.command!r}, args={self.args}"
         keys = {"env": sorted(self.env), "headers": sorted(self.headers)}
         return f"McpServer({', '.join([repr(self.name), where, *(f'{key}={of}' for key, of in keys.items() if of)])})"
 
 
-def _public(url: str) -> str:
+def _public_url(url: str) -> str:
     """Return a URL without its user, password and query, which can be secret."""
     scheme, slashes, rest = url.partition("://")
     if not slashes:
@@ -120,7 +120,7 @@ def _rest_of_secret(text: str, server: McpServer) -> int:
     return max((len(rest) for rest in rests if text.startswith(rest)), default=0)
 
 
-def without_secrets(text: str, server: McpServer) -> str:
+def mask_secrets(text: str, server: McpServer) -> str:
     """Mask in a text the values of a server's environment and headers, and the secrets in its URL.
 
     >>> without_secrets("no such token: hunter2hunter2", McpServer(name="s", command="x", env={"T": "hunter2hunter2"}))
@@ -135,7 +135,7 @@ def _secrets_of(server: McpServer) -> list[str]:
     """List the texts to mask, longest first: each secret, its lines, and its other spellings."""
     secrets = {*server.env.values(), *server.headers.values()}
     secrets.update(word for value in server.headers.values() for word in value.split())
-    secrets.update(part for part in _SECRET_PARTS.split(server.url) if part not in _public(server.url))
+    secrets.update(part for part in _SECRET_PARTS.split(server.url) if part not in _public_url(server.url))
     forms = {*secrets, *map(unquote, secrets)}
     lines = (line.strip() for secret in secrets for line in secret.splitlines())
     forms.update(line for line in lines if len(line) >= _LINE_CHARS_MIN)
@@ -144,32 +144,32 @@ def _secrets_of(server: McpServer) -> list[str]:
     return sorted((form for form in forms if len(form) >= MCP_SECRET_CHARS_MIN), key=len, reverse=True)
 
 
-def checked(server: McpServer) -> McpServer:
+def check_server(server: McpServer) -> McpServer:
     """Return the server if it is valid; raises `InvalidInput` for a server that could never be reached."""
     if not isinstance(cast("object", server), McpServer):
-        checks.invalid(f"a server is described by an McpServer, not by {checks.shown(server)}")
+        checks.invalid(f"a server is described by an McpServer, not by {checks.brief(server)}")
     name = checks.text(server.name, "a server's name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
     if not name or ":" in name or not name.isprintable():
-        checks.invalid(f"a server's name is {checks.shown(name)}; give printable characters without a colon")
+        checks.invalid(f"a server's name is {checks.brief(name)}; give printable characters without a colon")
     if bool(server.command) == bool(server.url):
         checks.invalid(f"server {name!r} needs either a command or a url")
     if server.url and not server.url.startswith(("http://", "https://")):
-        shown = checks.shown(_public(server.url))
+        shown = checks.brief(_public_url(server.url))
         checks.invalid(f"the url of server {name!r} is {shown}; give one of http or https")
     if server.protocol not in {"auto", "legacy"}:
-        checks.invalid(f"the protocol of server {name!r} is {checks.shown(server.protocol)}; give auto or legacy")
+        checks.invalid(f"the protocol of server {name!r} is {checks.brief(server.protocol)}; give auto or legacy")
     if any("\0" in text for text in (server.command, *server.args, *server.env, *server.env.values())):
         checks.invalid(f"the command of server {name!r} holds a zero character; no program can be given one")
     for field in ("connect_seconds", "call_seconds"):
         seconds = getattr(server, field)
         if not 0 < seconds <= MCP_SECONDS_MAX:
             advice = f"give a number over 0 and up to {MCP_SECONDS_MAX = :.0f}"
-            checks.invalid(f"{field} of server {name!r} is {checks.shown(seconds)}; {advice}")
+            checks.invalid(f"{field} of server {name!r} is {checks.brief(seconds)}; {advice}")
     checks.integer(server.result_bytes_max, "result_bytes_max", 1, TOOL_RESULT_BYTES_MAX, "TOOL_RESULT_BYTES_MAX")
     return server
 
 
-class _Entry(Struct):
+class _ServerEntry(Struct):
     """One server of an `mcpServers` object; fields of other hosts are ignored."""
 
     command: str = ""
@@ -190,7 +190,7 @@ def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer
     """
     try:
         document = msgspec.json.decode(configuration) if isinstance(configuration, (str, bytes)) else configuration
-        entries = msgspec.convert(msgspec.convert(document, dict[str, Any]).get("mcpServers"), dict[str, _Entry])
+        entries = msgspec.convert(msgspec.convert(document, dict[str, Any]).get("mcpServers"), dict[str, _ServerEntry])
     except checks.UNDECODABLE as error:
         raise InvalidInput(
             f"this is no mcpServers configuration ({error}); give an object of servers by name under that key"
@@ -209,8 +209,8 @@ def servers_of(configuration: str | bytes | Mapping[str, Any]) -> list[McpServer
             )
             continue
         if kind not in {"", "stdio", *_HTTP_TYPES}:
-            checks.invalid(f"the type of server {name!r} is {checks.shown(kind)}; give stdio or http")
-        servers.append(checked(McpServer(name=name, **fields)))
+            checks.invalid(f"the type of server {name!r} is {checks.brief(kind)}; give stdio or http")
+        servers.append(check_server(McpServer(name=name, **fields)))
     return servers
 
 
@@ -221,7 +221,7 @@ _ABANDONED: Final[set["asyncio.Future[Any]"]] = set()  # Abandoned tasks that ha
 _CLOSED: Final = "this toolset is closed; make another one"
 
 
-async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
+async def wait_for(seconds: float, work: Coroutine[Any, Any, T]) -> T:
     """Await work with a timeout; raises `TimeoutError` on time, even while the cancelled work is still ending."""
     task = asyncio.ensure_future(work)
     try:
@@ -274,7 +274,7 @@ class Runner:
             future.cancel()
             raise
 
-    async def awaited(self, task: Coroutine[Any, Any, T]) -> T:
+    async def wait_async(self, task: Coroutine[Any, Any, T]) -> T:
         """Run a task on the loop and await its result, like `wait`."""
         future = self.begin(task)
         try:
@@ -364,7 +364,7 @@ class ServerProcess:
         finally:
             for stream in (incoming, outgoing, into, out_of):
                 stream.close()
-            await _shielded(_end(process, pumps))
+            await _shield(_end(process, pumps))
 
     async def _read(
         self, stdout: asyncio.StreamReader, into: "MemoryObjectSendStream[SessionMessage | Exception]"
@@ -378,7 +378,7 @@ class ServerProcess:
             try:
                 async with into:
                     while line := await stdout.readline():
-                        if excess := _excess(len(line), _nested(line)):
+                        if excess := _excess(len(line), _count_nested(line)):
                             self.fault = excess
                             break
                         try:
@@ -414,7 +414,7 @@ class ServerProcess:
             self.complaint = (self.complaint + piece.decode(errors="replace"))[-2 * MCP_COMPLAINT_CHARS_MAX :]
 
 
-async def _shielded(work: Any) -> None:
+async def _shield(work: Any) -> None:
     """Finish `work` even if the waiting task is cancelled, then re-raise the cancellation."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -493,22 +493,22 @@ class Connection:
     async def open(self) -> None:
         """Connect and list the tools; raises `McpFailed` if that fails or takes too long."""
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._live(ready), name=f"refold-mcp {self.server.name}")
+        self._task = asyncio.create_task(self._run(ready), name=f"refold-mcp {self.server.name}")
         try:
             async with asyncio.timeout(self.server.connect_seconds):
                 await asyncio.shield(ready)
         except TimeoutError:
             self.stop()
             seconds = f"connect_seconds = {self.server.connect_seconds:g}"
-            raise self._failed(TIMEOUT, f"did not answer within {seconds}") from None
+            raise self._make_error(TIMEOUT, f"did not answer within {seconds}") from None
         except asyncio.CancelledError:
             self.stop()
             raise
 
-    async def _live(self, ready: "asyncio.Future[None]") -> None:
+    async def _run(self, ready: "asyncio.Future[None]") -> None:
         """Own the connection for its whole life, because a context must be exited by the task that entered it."""
         try:
-            async with self._connected() as client:
+            async with self._open_client() as client:
                 self._set_tools(await _list_tools(client))
                 about = client.server_info
                 self.about = "" if about is None else f"{about.name} {about.version}"
@@ -523,16 +523,16 @@ class Connection:
                     for end in ends:
                         end.cancel()
                 if not self._stop.is_set():
-                    self.end = self._failed(BROKEN, self._process.fault or "ended the connection")
+                    self.end = self._make_error(BROKEN, self._process.fault or "ended the connection")
         except asyncio.CancelledError:
-            self._give_up(ready, self._failed(UNREACHABLE, "was disconnected"))
+            self._fail(ready, self._make_error(UNREACHABLE, "was disconnected"))
         except BaseException as error:  # noqa: BLE001 - callers of the connection get the reason
-            self._give_up(ready, self._explained(error))
+            self._fail(ready, self._convert_error(error))
         finally:
             self._client = None
 
     @asynccontextmanager
-    async def _connected(self) -> "AsyncGenerator[Client]":
+    async def _open_client(self) -> "AsyncGenerator[Client]":
         try:
             from mcp import Client  # noqa: PLC0415 - comes with the extra `mcp`
         except ModuleNotFoundError as error:
@@ -543,7 +543,7 @@ class Connection:
             cast("Any", client.session).validate_tool_result = _accept_result
             yield client
 
-    def _give_up(self, ready: "asyncio.Future[None]", error: McpFailed) -> None:
+    def _fail(self, ready: "asyncio.Future[None]", error: McpFailed) -> None:
         self.end = error
         if not ready.done():
             ready.set_exception(error)
@@ -556,7 +556,7 @@ class Connection:
         except McpFailed:
             raise
         except Exception as error:
-            raise self._broken(error, REMOTE) from error
+            raise self._request_error(error, REMOTE) from error
         self._unanswered = 0
         value = _value_of(result, tool, self.server)
         self._check(tool, result.structured_content)
@@ -564,7 +564,7 @@ class Connection:
 
     def _live_client(self) -> "Client":
         if self._client is None:
-            raise self.end or self._failed(UNREACHABLE, "is not connected")
+            raise self.end or self._make_error(UNREACHABLE, "is not connected")
         return self._client
 
     def give_up(self) -> None:
@@ -583,54 +583,56 @@ class Connection:
             return
         if structured is None:
             reason = f"lists {tool!r} with an output schema, and it did not return structured content"
-            raise self._failed(BROKEN, reason)
+            raise self._make_error(BROKEN, reason)
         if tool not in self._checkers:
             self._checkers[tool] = checker_of(schema)
         fault = self._checkers[tool](structured)
         if fault:
-            raise self._failed(BROKEN, f"returned for {tool!r} what its own output schema does not allow: {fault}")
+            raise self._make_error(BROKEN, f"returned for {tool!r} what its own output schema does not allow: {fault}")
 
     async def relist(self) -> None:
         """List the tools again; raises `McpFailed`."""
         client = self._live_client()
         try:
-            self._set_tools(await within(self.server.connect_seconds, _list_tools(client)))
+            self._set_tools(await wait_for(self.server.connect_seconds, _list_tools(client)))
         except TimeoutError:
-            raise self._failed(TIMEOUT, f"did not list its tools within {self.server.connect_seconds:g} s") from None
+            raise self._make_error(
+                TIMEOUT, f"did not list its tools within {self.server.connect_seconds:g} s"
+            ) from None
         except Exception as error:
-            raise self._broken(error) from error
+            raise self._request_error(error) from error
 
-    def _broken(self, error: Exception, reason: str = BROKEN) -> McpFailed:
+    def _request_error(self, error: Exception, reason: str = BROKEN) -> McpFailed:
         """Convert the error of a request, and stop the connection if the connection itself failed."""
         code, message = getattr(error, "code", None), getattr(error, "message", "")
         if (code, message) in _GONE or self._process.ended.is_set() or isinstance(error, OSError):
             self.stop()
-            return self._failed(BROKEN, self._process.fault or "ended the connection during a request")
-        failed = self._explained(error)
+            return self._make_error(BROKEN, self._process.fault or "ended the connection during a request")
+        failed = self._convert_error(error)
         if code is not None and failed.reason == BROKEN:
             failed.reason = reason
         return failed
 
-    def _explained(self, raised: BaseException) -> McpFailed:
+    def _convert_error(self, raised: BaseException) -> McpFailed:
         error = raised
         while isinstance(error, BaseExceptionGroup):
             error = cast("Sequence[BaseException]", error.exceptions)[0]  # pyright: ignore[reportUnknownMemberType]
         if isinstance(error, McpFailed):
             return error
         if isinstance(error, (FileNotFoundError, PermissionError)) and self.server.command:
-            return self._failed(UNREACHABLE, f"cannot be started: {error}")
+            return self._make_error(UNREACHABLE, f"cannot be started: {error}")
         text = " ".join(str(error).partition(_ADVERTISING)[0].split()) or type(error).__name__
-        return self._failed(UNREACHABLE if _is_of_network(error) else BROKEN, f"failed: {text}")
+        return self._make_error(UNREACHABLE if _is_of_network(error) else BROKEN, f"failed: {text}")
 
-    def _failed(self, reason: str, what: str) -> McpFailed:
+    def _make_error(self, reason: str, what: str) -> McpFailed:
         written = self._process.complaint
         if len(written) >= 2 * MCP_COMPLAINT_CHARS_MAX:
             written = written[_rest_of_secret(written, self.server) :]
-        complaint = without_secrets(written, self.server)
+        complaint = mask_secrets(written, self.server)
         complaint = complaint[-MCP_COMPLAINT_CHARS_MAX:].strip()
         strays = f"; it wrote {self._process.strays} lines that are no messages" if self._process.strays else ""
         message = f"server {self.server.name!r} {what}{strays}{f'; it said: {complaint}' if complaint else ''}"
-        return McpFailed(reason, without_secrets(message, self.server))
+        return McpFailed(reason, mask_secrets(message, self.server))
 
     def stop(self) -> None:
         """Let the connection end by itself; cancel it if it is still being opened."""
@@ -659,7 +661,7 @@ def _value_of(result: "CallToolResult", name: str, server: McpServer) -> Any:
     joined = "\n".join(texts)
     if result.is_error:
         # Masked before it is truncated: half a secret would not be recognized.
-        raise McpFailed(REMOTE, without_secrets(joined or msgspec.json.encode(blocks).decode(), server))
+        raise McpFailed(REMOTE, mask_secrets(joined or msgspec.json.encode(blocks).decode(), server))
     structured: Any = result.structured_content
     value = joined if structured is None else structured
     if len(texts) != len(blocks):
@@ -712,14 +714,14 @@ async def _http_streams(server: McpServer) -> AsyncGenerator[Any]:
         httpx2.AsyncClient(
             headers={"accept-encoding": "identity"} | server.headers,
             timeout=timeout,
-            event_hooks={"response": [_bound()]},
+            event_hooks={"response": [_limit_hook()]},
         ) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=MCP_MESSAGE_BYTES_MAX) as streams,
     ):
         yield streams
 
 
-def _nested(piece: bytes) -> int:
+def _count_nested(piece: bytes) -> int:
     """Count the objects and arrays that a piece of JSON could open; brackets in strings count too, to avoid parsing."""
     return piece.count(b"{") + piece.count(b"[")
 
@@ -733,11 +735,11 @@ def _excess(size_bytes: int, nested: int) -> str:
     return ""
 
 
-def _bound() -> Callable[[Any], Awaitable[None]]:
+def _limit_hook() -> Callable[[Any], Awaitable[None]]:
     """Return a hook that limits message size in a response, which is one message or a stream with one per event."""
     from httpx2 import AsyncByteStream  # noqa: PLC0415 - comes with the extra `mcp`
 
-    class Bounded(AsyncByteStream):
+    class LimitedStream(AsyncByteStream):
         """The stream of a body that raises once it has yielded more than a message can contain."""
 
         def __init__(self, stream: Any, *, has_events: bool) -> None:
@@ -753,7 +755,7 @@ def _bound() -> Callable[[Any], Awaitable[None]]:
                 for number, part in enumerate(_BLANK_LINE.split(text) if self._has_events else [text]):
                     if number:  # After a blank line, another event starts.
                         size_bytes = nested = 0
-                    size_bytes, nested = size_bytes + len(part), nested + _nested(part)
+                    size_bytes, nested = size_bytes + len(part), nested + _count_nested(part)
                     if excess := _excess(size_bytes, nested):
                         raise ConnectionError(excess)
                 yield piece
@@ -762,13 +764,13 @@ def _bound() -> Callable[[Any], Awaitable[None]]:
             """Close the stream."""
             await self._stream.aclose()
 
-    async def bound(response: Any) -> None:
+    async def limit_response(response: Any) -> None:
         if not _COMPRESSED.isdisjoint(response.headers.get("content-encoding", "").lower().replace(",", " ").split()):
             raise ConnectionError("it sent a compressed answer, of which nobody knows how large it is")
         has_events = response.headers.get("content-type", "").startswith("text/event-stream")
-        response.stream = Bounded(response.stream, has_events=has_events)
+        response.stream = LimitedStream(response.stream, has_events=has_events)
 
-    return bound
+    return limit_response
 
 
 _BLANK_LINE: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")  # The end of an event.

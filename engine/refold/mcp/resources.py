@@ -117,7 +117,7 @@ class Binding(Struct, frozen=True):
         """
         if not self.serves(conversation_id):
             raise NotFound(
-                f"the conversation {checks.shown(conversation_id)} is not of the project {self.project!r}, which this "
+                f"the conversation {checks.brief(conversation_id)} is not of the project {self.project!r}, which this "
                 "server is bound to; name another one, or bind a server to its project"
             )
         chat = self.memory.conversation(conversation_id)
@@ -199,7 +199,7 @@ def parse_address(uri: str) -> Address:
             _refuse("there is no part of a resource that is called so")
     except ValueError as error:
         checks.invalid(
-            f"no resource has the address {checks.shown(uri)} ({error}); "
+            f"no resource has the address {checks.brief(uri)} ({error}); "
             "resources/list and resources/templates/list show those that there are"
         )
     return Address(kind, name, paging)
@@ -264,7 +264,7 @@ def list_resources(binding: Binding, cursor: str | None) -> tuple[list[types.Res
         try:
             place = msgspec.json.decode(cursor, type=Cursor)
         except checks.UNDECODABLE:
-            checks.invalid(f"{checks.shown(cursor)} is no cursor of a list; give nextCursor as it came, or none")
+            checks.invalid(f"{checks.brief(cursor)} is no cursor of a list; give nextCursor as it came, or none")
     if place.kind == MEMORIES:
         names = _page(memory.projects, binding.only_project, place.after)
         addresses += [Address(MEMORIES, name) for name in names]
@@ -318,7 +318,7 @@ def read_resource(binding: Binding, address: Address) -> str:
     Raises `NotFound` for a conversation or a project that does not exist or that this server does not serve, and
     `InvalidInput` for an invalid day.
     """
-    _check_served(binding, address)
+    _check_scope(binding, address)
     memory, content = binding.memory, dict[str, Any]()
     if address.kind == PROFILE:
         content = dict(memory.profile(binding.profile).items())
@@ -328,25 +328,25 @@ def read_resource(binding: Binding, address: Address) -> str:
     elif address.kind == MEMORIES:
         content = _memories(binding, address)
     else:
-        content = _of_conversation(binding, address)
+        content = _conversation_content(binding, address)
     return msgspec.json.encode(content).decode()
 
 
-def _check_served(binding: Binding, address: Address) -> None:
+def _check_scope(binding: Binding, address: Address) -> None:
     if address.kind in {*CONVERSATION_KINDS, *BOARD_KINDS} and not binding.serves(address.id):
         named = (
             f"project {binding.project!r}" if binding.conversation is None else f"conversation {binding.conversation!r}"
         )
-        _not_there(address, f"this server is bound to the {named}")
+        _raise_not_found(address, f"this server is bound to the {named}")
     if address.kind == MEMORIES and binding.only_project not in (None, address.id):
-        _not_there(address, f"this server is bound to the project {binding.only_project!r}")
+        _raise_not_found(address, f"this server is bound to the project {binding.only_project!r}")
     if address.kind == NOTES:
         binding.memory.journal(binding.journal).day(address.id)
 
 
-def _not_there(address: Address, why: str) -> NoReturn:
+def _raise_not_found(address: Address, why: str) -> NoReturn:
     raise NotFound(
-        f"no resource has the address {checks.shown(address.uri)}: {why}; resources/list shows those that it has"
+        f"no resource has the address {checks.brief(address.uri)}: {why}; resources/list shows those that it has"
     )
 
 
@@ -355,12 +355,12 @@ def is_project(memory: Memory, name: str) -> bool:
     return next(iter(memory.project(name).events()), None) is not None
 
 
-def _of_conversation(binding: Binding, address: Address) -> dict[str, Any]:
+def _conversation_content(binding: Binding, address: Address) -> dict[str, Any]:
     if address.kind in BOARD_KINDS:
-        return _of_board(binding, address)
+        return _board_content(binding, address)
     chat = binding.chat(address.id)
     if not chat.version and binding.conversation is None:
-        _not_there(address, f"there is no conversation {checks.shown(address.id)}")
+        _raise_not_found(address, f"there is no conversation {checks.brief(address.id)}")
     if address.kind == SCRATCHPAD:
         return chat.scratchpad.to_dict()
     if address.kind == WINDOW:
@@ -373,11 +373,11 @@ def _of_conversation(binding: Binding, address: Address) -> dict[str, Any]:
     return {"conversation": chat.id, "events": page, "next": None if rest is None else rest["seq"]}
 
 
-def _of_board(binding: Binding, address: Address) -> dict[str, Any]:
+def _board_content(binding: Binding, address: Address) -> dict[str, Any]:
     # For a session without a conversation, the project is not known.
     is_known = binding.project is None or binding.memory.conversation(address.id).version
     if not (is_known and _has_board(binding.memory, address.id)) and binding.conversation is None:
-        _not_there(address, f"there is no board of a session {checks.shown(address.id)}")
+        _raise_not_found(address, f"there is no board of a session {checks.brief(address.id)}")
     part = BOARD_KINDS[address.kind]
     return {"session": address.id, "part": part, "value": binding.memory.board(session=address.id).get(part)}
 
@@ -398,7 +398,7 @@ def _cut(lines: Iterator[dict[str, Any]], count_max: int) -> tuple[list[msgspec.
 def _memories(binding: Binding, address: Address) -> dict[str, Any]:
     project = binding.memory.project(address.id)
     if binding.only_project is None and not is_project(binding.memory, address.id):
-        _not_there(address, f"there is no project {checks.shown(address.id)}")
+        _raise_not_found(address, f"there is no project {checks.brief(address.id)}")
     paging = dict(address.paging)
     offset, limit = paging.get("offset", 0), min(paging.get("limit", PAGE_ENTRIES_MAX), PAGE_ENTRIES_MAX)
     page, rest = _cut(map(entry_json, project.list(offset=offset, limit=limit + 1)), limit)
@@ -412,7 +412,7 @@ def _memories(binding: Binding, address: Address) -> dict[str, Any]:
 _SHOWN: Final = {"scratch": SCRATCHPAD, "window": WINDOW, "facts": MEMORIES}
 
 
-def _changed(event: Event) -> tuple[str, ...]:
+def _event_kinds(event: Event) -> tuple[str, ...]:
     """Return the kinds of resources that an event changes: those of the views that fold it, or all for a new base."""
     views = fold.VIEWS_OF.get(type(event))
     if views is None or type(event) in fold.BASE_TYPES:
@@ -438,7 +438,7 @@ _SHOWN_IN: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def _parts_changed(event: Event) -> Iterable[str]:
+def _event_parts(event: Event) -> Iterable[str]:
     """Return the parts of a board that one of its events could change, always including the time of the session."""
     if isinstance(event, BoardMessageAppended):
         return ("session", *_MESSAGE_PARTS)
@@ -449,22 +449,22 @@ def _parts_changed(event: Event) -> Iterable[str]:
     return dict.fromkeys(("session", *(part for parts in shown for part in parts)))
 
 
-def touched(binding: Binding, recorded: Recorded) -> Iterable[Address]:
+def event_addresses(binding: Binding, recorded: Recorded) -> Iterable[Address]:
     """Return the resources that an event could have changed; an address without an id means all of its kind."""
     event, stamp = recorded
     root, _, name = stamp.stream.partition("/")
     if root == "conversation":
-        changed = _changed(event)
+        changed = _event_kinds(event)
         # The first event of a conversation brings all its resources into being.
         kinds = [kind for kind in (SCRATCHPAD, WINDOW) if stamp.version == 1 or kind in changed]
         return [Address(kind, name) for kind in (EVENTS, *kinds)]
     if root == "board":
         owner, _, session = name.partition("/")
         # A node's board lies beneath the boards of sessions, and only those record which sessions use it.
-        parts: Iterable[str] = PARTS if stamp.version == 1 else _parts_changed(event)
+        parts: Iterable[str] = PARTS if stamp.version == 1 else _event_parts(event)
         return [Address(f"board/{part}", session if owner == "session" else "") for part in parts]
     if root == "project":
-        return [Address(MEMORIES, name)] if stamp.version == 1 or MEMORIES in _changed(event) else []
+        return [Address(MEMORIES, name)] if stamp.version == 1 or MEMORIES in _event_kinds(event) else []
     if stamp.stream == f"profile/{binding.profile}":
         return [Address(PROFILE)]
     if stamp.stream == f"journal/{binding.journal}":
@@ -477,7 +477,7 @@ def is_among(address: Address, marked: set[Address]) -> bool:
     return not marked.isdisjoint((address, Address(address.kind), ALL))
 
 
-class Lists:
+class ListTracker:
     """Detects events that change the list of resources, using the days whose notes it has seen."""
 
     def __init__(self, binding: Binding) -> None:
@@ -554,7 +554,7 @@ class Watches:
         )
         self._streams_count: dict[str, int] = {}
         self._watchers: dict[Connection, _Watcher] = {}
-        self._lists = Lists(binding)
+        self._lists = ListTracker(binding)
         self._subscription: Subscription | None = None
         self._lock = threading.Lock()
         self._marked: set[Address] = set()
@@ -562,7 +562,7 @@ class Watches:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator["Watches"]:
+    async def run(self) -> AsyncGenerator["Watches"]:
         """Notify clients of changes until the block exits."""
         self._loop = asyncio.get_running_loop()
         try:
@@ -590,7 +590,7 @@ class Watches:
             watcher = self._watchers[connection] = _Watcher(connection.send_resource_updated)
             connection.exit_stack.callback(self._forget, connection)
         address = parse_address(uri)
-        _check_served(self._binding, address)
+        _check_scope(self._binding, address)
         if len(watcher.addresses) >= WATCHED_COUNT_MAX and uri not in watcher.addresses:
             raise LimitExceeded(f"{WATCHED_COUNT_MAX = } resources are watched; unsubscribe from some first")
         watcher.addresses[uri] = Address(address.kind, address.id)
@@ -617,7 +617,7 @@ class Watches:
             raise LimitExceeded(f"{len(uris)} resources are over {WATCHED_COUNT_MAX = }; listen to fewer")
         addresses = {uri: parse_address(uri) for uri in uris}
         for address in addresses.values():
-            _check_served(self._binding, address)
+            _check_scope(self._binding, address)
         self._subscribe()
         for uri, address in addresses.items():
             self._streams.addresses[uri] = Address(address.kind, address.id)
@@ -637,7 +637,7 @@ class Watches:
 
     def _mark(self, recorded: Recorded) -> None:
         """Mark the resources that an event changed; runs on the subscription's thread."""
-        addresses = touched(self._binding, recorded)
+        addresses = event_addresses(self._binding, recorded)
         is_new = self._lists.is_changed(recorded)
         with self._lock:
             is_first = not self._marked and not self._has_news

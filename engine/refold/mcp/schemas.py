@@ -80,11 +80,11 @@ class SchemaPlace(NamedTuple):
         return "" if self.is_old and "$ref" in schema else _text_of(schema, "id" if self.is_oldest else "$id")
 
 
-def _root_of(schema: Mapping[str, Any]) -> SchemaPlace:
+def _root_place(schema: Mapping[str, Any]) -> SchemaPlace:
     return SchemaPlace(None, {}, schema, draft=_text_of(schema, "$schema")).inside(schema)._replace(document=schema)
 
 
-def resolved(reference: object, place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
+def resolve(reference: object, place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
     """Resolve a reference to its schema and that schema's place; `None` if it points outside the whole schema."""
     if not isinstance(reference, str):
         return None
@@ -97,12 +97,12 @@ def resolved(reference: object, place: SchemaPlace) -> tuple[Mapping[str, Any], 
     if fragment and not fragment.startswith("/"):
         anchored = _index(place).get((id(target.document), fragment))
         return None if anchored is None else (anchored, target)
-    return _pointed(fragment.split("/")[1:], target)
+    return _follow_pointer(fragment.split("/")[1:], target)
 
 
 def _index(place: SchemaPlace) -> dict[object, Any]:
     if not place.known:
-        for schema, inner in _within(place.root):
+        for schema, inner in _walk(place.root):
             if schema is inner.document:
                 place.known.setdefault(inner.uri, inner)
             for anchor in inner.anchors(schema):
@@ -110,7 +110,7 @@ def _index(place: SchemaPlace) -> dict[object, Any]:
     return place.known
 
 
-def _pointed(parts: list[str], place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
+def _follow_pointer(parts: list[str], place: SchemaPlace) -> tuple[Mapping[str, Any], SchemaPlace] | None:
     value = place.document
     for part in parts:
         name = part.replace("~1", "/").replace("~0", "~")
@@ -126,9 +126,9 @@ def _pointed(parts: list[str], place: SchemaPlace) -> tuple[Mapping[str, Any], S
     return (cast("Mapping[str, Any]", value), place) if isinstance(value, Mapping) else None
 
 
-def _within(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], SchemaPlace]]:
+def _walk(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], SchemaPlace]]:
     """Yield a schema and all schemas within it, each with its place, up to a limit."""
-    left: list[tuple[object, SchemaPlace]] = [(root, _root_of(root))]
+    left: list[tuple[object, SchemaPlace]] = [(root, _root_place(root))]
     for _ in range(MCP_SCHEMA_PARTS_COUNT_MAX):
         if not left:
             return
@@ -168,13 +168,13 @@ def rule(key: str, value: object) -> str:
     return f"{key}: {text}"[:MCP_NOTE_CHARS_MAX]
 
 
-def noted(schema: Schema, note: str) -> Schema:
+def add_note(schema: Schema, note: str) -> Schema:
     """Add a note to the description of a schema."""
     described = "\n".join(filter(None, (schema.get("description"), f"({note})")))
     return {**schema, "description": described[:MCP_DESCRIPTION_CHARS_MAX]}
 
 
-def merged(one: Schema, other: Schema) -> Schema:
+def merge(one: Schema, other: Schema) -> Schema:
     """Merge two schemas into one that accepts every value that both accept, and as little else as possible."""
     both, notes = dict(one), list[str]()
     for key, value in other.items():
@@ -184,15 +184,15 @@ def merged(one: Schema, other: Schema) -> Schema:
             both[key] = _JOINED[key](both[key], value)
         elif both[key] != value:
             notes.append(rule(key, value))
-    return noted(both, "; ".join(notes)) if notes else both
+    return add_note(both, "; ".join(notes)) if notes else both
 
 
 def union(branches: Sequence[Schema]) -> Schema:
     """Join object schemas into one that accepts every value of any of them; differences go into the description."""
     names = dict.fromkeys(name for branch in branches for name in branch.get("properties", {}))
     if len(names) * len(branches) > MCP_ALTERNATIVES_COUNT_MAX:
-        return noted({}, "one of more alternatives than are shown")
-    joined: Schema = {"properties": {name: _property(name, branches) for name in names}}
+        return add_note({}, "one of more alternatives than are shown")
+    joined: Schema = {"properties": {name: _union_property(name, branches) for name in names}}
     if branches and all(branch.get("additionalProperties") is False for branch in branches):
         joined["additionalProperties"] = False
     requirements = [branch.get("required", ()) for branch in branches]
@@ -200,18 +200,18 @@ def union(branches: Sequence[Schema]) -> Schema:
     if required:
         joined["required"] = required
     texts = [str(branch["description"]) for branch in branches if branch.get("description")]
-    joined = noted(joined, f"one of: {' | '.join(texts)}") if texts else joined
+    joined = add_note(joined, f"one of: {' | '.join(texts)}") if texts else joined
     for branch in branches:
         left = {key: value for key, value in branch.items() if key not in _UNITED}
-        joined = noted(joined, rule("one of", left)) if left else joined
+        joined = add_note(joined, rule("one of", left)) if left else joined
     sets = [" ".join(sorted(each)) or "nothing" for each in requirements]
-    return noted(joined, f"one of these sets is required: {'; '.join(sets)}") if len(set(sets)) > 1 else joined
+    return add_note(joined, f"one of these sets is required: {'; '.join(sets)}") if len(set(sets)) > 1 else joined
 
 
 _UNITED: Final = frozenset({"type", "properties", "required", "additionalProperties", "description", "default"})
 
 
-def _property(name: str, branches: Sequence[Schema]) -> Schema:
+def _union_property(name: str, branches: Sequence[Schema]) -> Schema:
     different: dict[object, Any] = {}
     for branch in branches:
         others: object = branch.get("additionalProperties")
@@ -220,29 +220,29 @@ def _property(name: str, branches: Sequence[Schema]) -> Schema:
             continue
         if schema is None:
             schema = cast("object", others if isinstance(others, dict) else {})
-        different.setdefault(_frozen(schema), schema)
+        different.setdefault(_freeze(schema), schema)
     distinct = list(different.values())
     if len(distinct) == 1:
         return dict(distinct[0])
     if {} not in distinct:
         return {"anyOf": distinct}
-    return noted({}, f"one of: {msgspec.json.encode([schema for schema in distinct if schema]).decode()}")
+    return add_note({}, f"one of: {msgspec.json.encode([schema for schema in distinct if schema]).decode()}")
 
 
 def intersection(one: Any, other: list[Any]) -> list[Any]:
     """Return the values in both lists, or those of the first if there are none."""
     if one is None:
         return other
-    others = set(map(_frozen, other))
-    return [value for value in one if _frozen(value) in others] or one
+    others = set(map(_freeze, other))
+    return [value for value in one if _freeze(value) in others] or one
 
 
-def _frozen(value: object) -> object:
+def _freeze(value: object) -> object:
     """Return a key that is equal for values that are equal in JSON: 1 equals 1.0, and true is not a number."""
     if isinstance(value, list):
-        return ("list", *map(_frozen, cast("list[object]", value)))
+        return ("list", *map(_freeze, cast("list[object]", value)))
     if isinstance(value, dict):
-        return frozenset((key, _frozen(inner)) for key, inner in cast("dict[str, object]", value).items())
+        return frozenset((key, _freeze(inner)) for key, inner in cast("dict[str, object]", value).items())
     return isinstance(value, bool), value
 
 
@@ -250,33 +250,33 @@ def _kinds_of(kinds: Any) -> list[str]:
     return [kinds] if isinstance(kinds, str) else list(dict.fromkeys(cast("list[str]", kinds)))
 
 
-def _types(one: Any, other: Any) -> Any:
+def _merge_types(one: Any, other: Any) -> Any:
     ones, others = _kinds_of(one), _kinds_of(other)
     both = [kind for kind in ones if kind in others or (kind == "integer" and "number" in others)]
     both += [kind for kind in others if kind == "integer" and "number" in ones and kind not in both]
     return one if not both else both[0] if len(both) == 1 else both
 
 
-def _properties(one: dict[str, Schema], other: dict[str, Schema]) -> dict[str, Schema]:
-    return one | {name: merged(one[name], schema) if name in one else schema for name, schema in other.items()}
+def _merge_properties(one: dict[str, Schema], other: dict[str, Schema]) -> dict[str, Schema]:
+    return one | {name: merge(one[name], schema) if name in one else schema for name, schema in other.items()}
 
 
-def _others(one: Any, other: Any) -> Any:
+def _merge_additional(one: Any, other: Any) -> Any:
     if one is False or other is False:
         return False
     if one is True or other is True:
         return other if one is True else one
-    return merged(one, other)
+    return merge(one, other)
 
 
 # How two values of a keyword are joined; for any other keyword, the first value is kept.
 _JOINED: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "type": _types,
-    "properties": _properties,
+    "type": _merge_types,
+    "properties": _merge_properties,
     "required": lambda one, other: list(dict.fromkeys((*one, *other))),
     "enum": intersection,
-    "items": merged,
-    "additionalProperties": _others,
+    "items": merge,
+    "additionalProperties": _merge_additional,
     "description": lambda one, other: one if other in one else f"{one}\n{other}"[:MCP_DESCRIPTION_CHARS_MAX],
     "uniqueItems": lambda one, other: one or other,
     "default": lambda one, _: one,
@@ -329,9 +329,9 @@ def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     >>> plain_schema({"$defs": {"n": {"type": "integer"}}, "properties": {"count": {"$ref": "#/$defs/n"}}})
     {'type': 'object', 'properties': {'count': {'type': 'integer'}}}
     """
-    depth = 0 if _is_larger(schema) else MCP_SCHEMA_DEPTH_MAX
+    depth = 0 if _is_too_large(schema) else MCP_SCHEMA_DEPTH_MAX
     while depth:
-        plain = _root(_SchemaReader(depth).read(schema, _root_of(schema)))
+        plain = _object_schema(_SchemaReader(depth).read(schema, _root_place(schema)))
         try:
             size = len(msgspec.json.encode(plain))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -342,7 +342,7 @@ def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {}, "description": "(the schema is too large to be shown)"}
 
 
-def _is_larger(schema: Mapping[str, Any]) -> bool:
+def _is_too_large(schema: Mapping[str, Any]) -> bool:
     # Reads no more of the schema than the limit.
     left: list[object] = [schema]
     size = 0
@@ -358,24 +358,24 @@ def _is_larger(schema: Mapping[str, Any]) -> bool:
     return size > MCP_SCHEMA_BYTES_MAX
 
 
-def _root(schema: Schema) -> dict[str, Any]:
+def _object_schema(schema: Schema) -> dict[str, Any]:
     kinds = schema.get("type", "object")
     if kinds != "object" and "object" not in kinds:
-        checks.invalid(f"the arguments are of type {checks.shown(kinds)}; a tool takes an object")
+        checks.invalid(f"the arguments are of type {checks.brief(kinds)}; a tool takes an object")
     branches = schema.pop("anyOf", None)
     if branches is not None:
-        schema = merged(
-            schema, union([branch for branch in _flat(branches) if "object" in branch.get("type", "object")])
+        schema = merge(
+            schema, union([branch for branch in _flatten(branches) if "object" in branch.get("type", "object")])
         )
     rest = {key: value for key, value in schema.items() if key not in {"type", "properties", "default"}}
     return {"type": "object", "properties": schema.get("properties", {}), **rest}
 
 
-def _flat(branches: list[Schema]) -> list[Schema]:
+def _flatten(branches: list[Schema]) -> list[Schema]:
     flat: list[Schema] = []
     for branch in branches:
         rest = {key: value for key, value in branch.items() if key != "anyOf"}
-        flat += [merged(rest, inner) for inner in _flat(branch["anyOf"])] if "anyOf" in branch else [branch]
+        flat += [merge(rest, inner) for inner in _flatten(branch["anyOf"])] if "anyOf" in branch else [branch]
     return flat
 
 
@@ -386,33 +386,33 @@ class _SchemaReader:
 
     def read(self, schema: object, place: SchemaPlace) -> Schema:
         if not isinstance(schema, Mapping):
-            return noted({}, "no value is valid") if schema is False else {}
+            return add_note({}, "no value is valid") if schema is False else {}
         self._parts += 1
         given = cast("Mapping[str, Any]", schema)
         if place.depth >= self._depth_max or self._parts > MCP_SCHEMA_PARTS_COUNT_MAX:
-            return noted(_outline(given, described_only="$ref" in given), "not all of it is shown")
-        return self._joined(given, place.inside(given))
+            return add_note(_outline(given, described_only="$ref" in given), "not all of it is shown")
+        return self._read_keywords(given, place.inside(given))
 
-    def _joined(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
+    def _read_keywords(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
         is_alone = "$ref" in schema and place.is_old
-        joined = _outline(schema, described_only=True) if is_alone else self._own(schema, place)
+        joined = _outline(schema, described_only=True) if is_alone else self._read_own(schema, place)
         if "$ref" in schema:
-            joined = merged(joined, self._referred(schema["$ref"], place))
+            joined = merge(joined, self._read_reference(schema["$ref"], place))
         for part in [] if is_alone else _schemas(schema.get("allOf")):
-            joined = merged(joined, self.read(part, place.below()))
+            joined = merge(joined, self.read(part, place.below()))
         for word in () if is_alone else ("anyOf", "oneOf"):
             branches = [self.read(part, place.below()) for part in _schemas(schema.get(word))]
             if branches:
-                joined = merged(joined, _alternatives(branches))
+                joined = merge(joined, _alternatives(branches))
         return joined
 
-    def _own(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
+    def _read_own(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
         own: Schema = {}
         for key, value in schema.items():
             if _is_plain(key, value):
                 own[key] = value
             elif key not in _SILENT and key not in _NESTED and not key.startswith("x-"):
-                own = noted(own, rule(key, value))
+                own = add_note(own, rule(key, value))
         if own.get("default", 0) is None:
             del own["default"]
         if "const" in schema and not place.is_oldest:
@@ -426,23 +426,23 @@ class _SchemaReader:
         if others is not None and "patternProperties" not in schema:
             own["additionalProperties"] = others if isinstance(others, bool) else self.read(others, place.below())
         elif others is not None:
-            own = noted(own, rule("additionalProperties", others))
+            own = add_note(own, rule("additionalProperties", others))
         if isinstance(items, Mapping) and "prefixItems" not in schema:
             own["items"] = self.read(cast("object", items), place.below())
         elif items is not None and items is not True:
-            own = noted(own, rule("items", cast("object", items)))
+            own = add_note(own, rule("items", cast("object", items)))
         return own
 
-    def _referred(self, reference: object, place: SchemaPlace) -> Schema:
+    def _read_reference(self, reference: object, place: SchemaPlace) -> Schema:
         """Read the schema of a reference, or an outline if it is recursive or cannot be resolved."""
-        target, name = resolved(reference, place), str(reference)
+        target, name = resolve(reference, place), str(reference)
         if target is None:
-            return noted({}, f"as {name[:MCP_NOTE_CHARS_MAX]}, which is not here")
+            return add_note({}, f"as {name[:MCP_NOTE_CHARS_MAX]}, which is not here")
         schema, there = target
         opened = (id(there.document), name.partition("#")[2])
         if opened in place.open:
             outline = _outline(schema) if "$ref" not in schema and "allOf" not in schema else {}
-            return noted(outline, f"recursive {name.rpartition('/')[2] or name}")
+            return add_note(outline, f"recursive {name.rpartition('/')[2] or name}")
         return self.read(schema, there.below()._replace(open=(*place.open, opened)))
 
 
@@ -482,7 +482,7 @@ def _alternatives(branches: list[Schema]) -> Schema:
 _CHECKED: Final = ("type", "enum", "required", "properties", "additionalProperties", "items", "anyOf", *_COUNTS)
 
 
-class _EnoughError(Exception):
+class _StepLimitError(Exception):
     """The step limit of a check is exhausted."""
 
 
@@ -493,16 +493,16 @@ def checker_of(schema: Mapping[str, Any]) -> Callable[[object], str]:
 
     left = [0]
 
-    def counted(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    def count_steps(check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
         def steps(validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
             left[0] -= 1 + sum(len(each) for each in (rule, value) if isinstance(each, (list, dict)))  # pyright: ignore[reportUnknownArgumentType]
             if left[0] < 0:
-                raise _EnoughError
+                raise _StepLimitError
             yield from check(validator, rule, value, schema) or ()
 
         return steps
 
-    words = {word: counted(Draft202012Validator.VALIDATORS[word]) for word in _CHECKED}
+    words = {word: count_steps(Draft202012Validator.VALIDATORS[word]) for word in _CHECKED}
     try:
         validator: Any = create(Draft202012Validator.META_SCHEMA, words)(plain_schema(schema))
     except RefoldError as error:

@@ -124,7 +124,7 @@ async def call_tool(
             actor=actor,
         )
     except RefoldError as error:
-        return _refused_call(name, error)
+        return _refusal(name, error)
     if name == _AT_ONCE and name in BUILT_IN_NAMES:
         return _call_result(registry.execute(name, arguments, context))
     try:
@@ -145,7 +145,7 @@ def _call_result(result: ToolResult) -> types.CallToolResult:
     return types.CallToolResult(content=content, structured_content=structured)
 
 
-def _refused_call(name: str, error: RefoldError) -> types.CallToolResult:
+def _refusal(name: str, error: RefoldError) -> types.CallToolResult:
     is_invalid = isinstance(error, InvalidInput)
     outcome, prefix = (INVALID_INPUT, "invalid input") if is_invalid else (FAILED, "execution failed")
     return _call_result(ToolResult(name, outcome, message=f"{prefix}: {error}"))
@@ -215,7 +215,7 @@ def _recall(binding: Binding, chat: Conversation, arguments: Mapping[str, str]) 
 
 
 def _extract_memories(binding: Binding, chat: Conversation, _: Mapping[str, str]) -> str:
-    known = extraction.known_memories(binding.memory.project(binding.project_of(chat)))
+    known = extraction.memory_lines(binding.memory.project(binding.project_of(chat)))
     prompt = extraction.prompt(chat.session.summary(), chat.window(), known)
     return f"{extraction.SYSTEM}\n\n{prompt}\n\n{_EXTRACT}"
 
@@ -265,14 +265,14 @@ def render_prompt(
     """Fill in the arguments of a prompt; raises `InvalidInput` for an unknown prompt or a missing argument."""
     prompt = PROMPTS.get(name)
     if prompt is None:
-        checks.invalid(f"there is no prompt {checks.shown(name)}; there are {', '.join(PROMPTS)}")
+        checks.invalid(f"there is no prompt {checks.brief(name)}; there are {', '.join(PROMPTS)}")
     known = {argument.name: argument.required for argument in prompt.arguments or []}
     for key, is_required in known.items():
         if is_required and not arguments.get(key, "").strip():
             checks.invalid(f"the prompt {name} needs the argument {key!r}, a text that is not empty")
     unknown = next((key for key in arguments if key not in known), None)
     if unknown is not None:
-        checks.invalid(f"the prompt {name} takes {', '.join(known) or 'no argument'}, not {checks.shown(unknown)}")
+        checks.invalid(f"the prompt {name} takes {', '.join(known) or 'no argument'}, not {checks.brief(unknown)}")
     content = types.TextContent(type="text", text=_TEXTS[name](binding, chat, arguments))
     messages = [types.PromptMessage(role="user", content=content)]
     return types.GetPromptResult(description=prompt.description, messages=messages)
@@ -283,7 +283,7 @@ def render_prompt(
 R = TypeVar("R")
 
 
-class Running(Struct, frozen=True):
+class LifespanState(Struct, frozen=True):
     """The parts of a running server: the watches, and the reader threads."""
 
     watches: Watches
@@ -296,7 +296,7 @@ class Running(Struct, frozen=True):
 
 
 # The SDK's request context, with the parts of the running server.
-Context: TypeAlias = ServerRequestContext[Running, Any]
+Context: TypeAlias = ServerRequestContext[LifespanState, Any]
 
 _SESSION_HEADER: Final = "mcp-session-id"
 _INSTRUCTIONS: Final = (
@@ -335,7 +335,7 @@ class MemoryServer:
         binding.check()
         self.binding = binding
         self._registry = registry_of(binding)
-        self.low_level: Server[Running] = Server(
+        self.low_level: Server[LifespanState] = Server(
             "refold",
             version=version("refold"),
             instructions=_INSTRUCTIONS,
@@ -356,11 +356,11 @@ class MemoryServer:
         self.low_level.middleware.clear()
 
     @asynccontextmanager
-    async def _lifespan(self, _: Server[Running]) -> AsyncGenerator[Running]:
+    async def _lifespan(self, _: Server[LifespanState]) -> AsyncGenerator[LifespanState]:
         readers = ThreadPoolExecutor(READERS_COUNT, thread_name_prefix="refold-mcp-reader")
         try:
-            async with Watches(self.binding).running() as watches:
-                yield Running(watches, readers)
+            async with Watches(self.binding).run() as watches:
+                yield LifespanState(watches, readers)
         finally:
             readers.shutdown(wait=False, cancel_futures=True)
 
@@ -378,7 +378,7 @@ class MemoryServer:
         try:
             conversation = self._conversation_id(context)
         except RefoldError as error:
-            return _refused_call(params.name, error)
+            return _refusal(params.name, error)
         return await call_tool(
             self.binding, self._registry, params.name, params.arguments or {}, conversation, _actor(context)
         )
@@ -466,17 +466,17 @@ def over_stdio(server: MemoryServer) -> None:
         async with standard_streams() as (lines, writer), messages(lines, writer) as (read, write):
             await server.low_level.run(read, write, server.low_level.create_initialization_options())
 
-    if asyncio.run(_until_signal(run())):
+    if asyncio.run(_run_until_signal(run())):
         raise KeyboardInterrupt
 
 
-async def _until_signal(serving: Coroutine[Any, Any, None]) -> bool:
+async def _run_until_signal(serving: Coroutine[Any, Any, None]) -> bool:
     """Return whether a signal ended `serving`; its task groups can turn a cancellation into any other exception."""
     loop, task, is_interrupted = asyncio.get_running_loop(), asyncio.ensure_future(serving), asyncio.Event()
 
     def end() -> None:
         if is_interrupted.is_set():
-            _leave()
+            _exit_now()
         is_interrupted.set()
         task.cancel()
 
@@ -490,25 +490,25 @@ async def _until_signal(serving: Coroutine[Any, Any, None]) -> bool:
 
 def over_http(server: MemoryServer, port: int) -> None:
     """Serve any number of clients on this machine until a signal arrives; port 0 takes a free port."""
-    with listening_on(port) as listening, _interrupted_by_signals():
+    with listening_on(port) as listening, _interrupt_on_signals():
         address = f"http://{HOST}:{listening.getsockname()[1]}{PATH}"
         print(f"refold: serving {address}", file=sys.stderr)  # noqa: T201 - for the user who started it
         # uvicorn lets open streams end, then raises the signal that it caught once more.
         asyncio.run(web_server(server).serve([listening]))
 
 
-def _leave() -> NoReturn:
+def _exit_now() -> NoReturn:
     """End the process at once; everything answered so far is in the log."""
     os._exit(128 + signal.SIGINT)
 
 
 @contextmanager
-def _interrupted_by_signals() -> Generator[None]:
+def _interrupt_on_signals() -> Generator[None]:
     signals: list[int] = []
 
     def interrupt(number: int, _frame: object) -> None:
         if signals:
-            _leave()
+            _exit_now()
         signals.append(number)
         raise KeyboardInterrupt
 

@@ -173,7 +173,7 @@ class OpenRequests:
         """Add a request once there is room for it; a single request always has room."""
         size = max(size, REQUEST_BYTES_MIN)
         while self._sizes and self._size + size > OPEN_BYTES_MAX:
-            await self._less()
+            await self._wait_for_less()
         # Two requests with the same id are a client error, but each takes up room.
         self._sizes.setdefault(request.id, []).append(size)
         self._size += size
@@ -194,9 +194,9 @@ class OpenRequests:
     async def wait(self) -> None:
         """Wait until only streams are left."""
         while len(self._sizes) > len(self._streams):
-            await self._less()
+            await self._wait_for_less()
 
-    async def _less(self) -> None:
+    async def _wait_for_less(self) -> None:
         self._has_less.clear()
         await self._has_less.wait()
 

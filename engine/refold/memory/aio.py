@@ -9,7 +9,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
-from refold.embedders import NotEmbedded, PreparedCall
+from refold.embedders import MissingVectors, PreparedCall
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
 from refold.errors import WrongVersion
@@ -58,7 +58,7 @@ def write_verb(
     @wraps(verb)
     async def write(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         core = self.core
-        if batches.active(core.engine) is not None:
+        if batches.active_batch(core.engine) is not None:
             return verb(self.plain, *arguments, **options)  # Written when the batch ends.
         result: R = await core.async_writer.submit(partial(verb, self.plain, *arguments, **options))
         return result
@@ -77,7 +77,7 @@ def thread_verb(
     @wraps(verb)
     async def hop(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         # Before the hop, because the thread cannot see this task's batch.
-        batches.refuse(self.core.engine, name or f"a {verb.__name__}")
+        batches.check_no_batch(self.core.engine, name or f"a {verb.__name__}")
         result: R = await self.core.async_writer.run(partial(verb, self.plain, *arguments, **options))
         return result
 
@@ -117,12 +117,12 @@ class Attribute(Generic[R]):
         return cast("R", self) if handle is None else self._get(handle.plain)
 
 
-async def _prepared(call: PreparedCall[R], ask: Callable[[], Awaitable[R]]) -> R:
+async def _ask_with_vectors(call: PreparedCall[R], ask: Callable[[], Awaitable[R]]) -> R:
     """Call ``ask`` until ``call`` has the vectors it needs, which a thread makes, and return the result."""
     while True:
         try:
             return await ask()
-        except NotEmbedded as missing:
+        except MissingVectors as missing:
             await asyncio.to_thread(call.prepare, missing)
 
 
@@ -136,12 +136,12 @@ def embed_verb(
         core, call = self.core, PreparedCall(partial(verb, self.plain, *arguments, **options))
 
         async def ask() -> R:
-            if batches.active(core.engine) is not None:
+            if batches.active_batch(core.engine) is not None:
                 return call()
             result: R = await core.async_writer.submit(call)
             return result
 
-        return await _prepared(call, ask)
+        return await _ask_with_vectors(call, ask)
 
     return embed
 
@@ -154,14 +154,14 @@ def search_verb(
     @wraps(verb)
     async def search(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         bound = partial(verb, self.plain, *arguments, **options)
-        if batches.active(self.core.engine) is None:
+        if batches.active_batch(self.core.engine) is None:
             return await asyncio.to_thread(bound)
         call = PreparedCall(bound)
 
         async def ask() -> R:
             return call()
 
-        return await _prepared(call, ask)
+        return await _ask_with_vectors(call, ask)
 
     return search
 
@@ -488,7 +488,7 @@ class AsyncConversation(AsyncHandle[Conversation]):
     ) -> None:
         """Continue from an earlier state, as ``Conversation.restore`` does."""
         # Several events make a batch, which a thread must write; if a batch is already open, its end writes them all.
-        is_one = (views is None and not keep_budget) or batches.active(self.core.engine) is not None
+        is_one = (views is None and not keep_budget) or batches.active_batch(self.core.engine) is not None
         restore = self._restore if is_one else self._restore_as_batch
         await restore(snapshot, views=views, keep_budget=keep_budget, **options)
 
@@ -605,7 +605,7 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
 
     async def context(self, chat: AsyncConversation | Conversation, **options: Any) -> Any:
         """Build a context for a model, as ``Memory.context`` does; a thread embeds the query."""
-        batches.refuse(self.core.engine, "building a context")
+        batches.check_no_batch(self.core.engine, "building a context")
         plain = chat.plain if isinstance(chat, AsyncConversation) else chat
         return await asyncio.to_thread(partial(self.plain.context, plain, **options))
 

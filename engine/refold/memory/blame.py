@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from refold import checks, fold
-from refold.engine.scan import Sought, events_before
+from refold.engine.scan import EventFilter, events_before
 from refold.errors import NotFound
 from refold.event import (
     FLAG_BASE,
@@ -43,7 +43,7 @@ _CAUSES_COUNT_MAX: Final = 32
 _CONVERSATION: Final = "conversation/"
 
 
-def _packed(event: Any) -> Any:
+def _unpack_value(event: Any) -> Any:
     return unpack_json(event.packed)
 
 
@@ -61,7 +61,7 @@ KEY_KINDS: Final[dict[str, Callable[[State], Any]]] = {
 
 _VALUES: Final[dict[str, Callable[[Any], Any]]] = {
     **dict.fromkeys(("scratchpad", "profile"), lambda event: event.value),
-    **dict.fromkeys(("state", "setting"), _packed),
+    **dict.fromkeys(("state", "setting"), _unpack_value),
     "item": lambda event: unpack_json(event.item),
     "switch": lambda event: event.enabled,
     "skill note": lambda event: event.text,
@@ -105,7 +105,7 @@ def all_values(
 
 def board_revisions(core: Core, stream: str, fields: Sequence[str], at: int | None) -> list[Revision]:
     """Return the values of some fields of a board up to a seq, for every node that the board was at."""
-    changes = core.events(Sought((), (BoardChanged, BoardMessageAppended)), stream, until=at)
+    changes = core.events(EventFilter((), (BoardChanged, BoardMessageAppended)), stream, until=at)
     given = (field for event, _ in changes for field in fields_of(event))
     named = dict.fromkeys(field for field in given if field.partition("@")[0] in fields)
     found = [revision for field in named for revision in revisions(core, stream, "board", field, at)]
@@ -130,7 +130,7 @@ def holds_key(kind: str, key: str, state: State) -> bool:
 def revisions(core: Core, stream: str, kind: str, key: str, at: int | None) -> list[Revision]:
     """Return the values that a key of a stream had up to a seq, oldest first, with its removals in between."""
     until = core.engine.reader.current_head() if at is None else at
-    found = sorted(_settings(core, stream, kind, key, until), key=lambda recorded: recorded.stamp.seq)
+    found = sorted(_setters(core, stream, kind, key, until), key=lambda recorded: recorded.stamp.seq)
     revised: list[Revision] = []
     turns: dict[int, int] = {}
     for place, recorded in enumerate(found):
@@ -145,7 +145,7 @@ def revisions(core: Core, stream: str, kind: str, key: str, at: int | None) -> l
             is_settled = core.read_written(stream, partial(setter_of, kind, key, known=seq), until) == held
         # A value that exists at the end may have been missing in between.
         if not is_settled or _may_be_restored(core, stream, seq, end):
-            revised += _turns_of_fate(core, stream, kind, key, held, seq, end)
+            revised += _indirect_changes(core, stream, kind, key, held, seq, end)
     return revised
 
 
@@ -158,7 +158,7 @@ def _may_be_restored(core: Core, stream: str, seq: int, until: int) -> bool:
     return core.read_written(stream, lambda state: state.part(SESSION).based > seq, until)
 
 
-def _settings(core: Core, stream: str, kind: str, key: str, until: int) -> Iterator[Recorded]:
+def _setters(core: Core, stream: str, kind: str, key: str, until: int) -> Iterator[Recorded]:
     """Yield the events that set or deleted a key: by pointers to the events they replaced, then by a scan."""
     entries_of = KEY_KINDS[kind]
 
@@ -170,7 +170,7 @@ def _settings(core: Core, stream: str, kind: str, key: str, until: int) -> Itera
     seq, based = core.read_written(stream, last, until) if is_pointed else (0, 0)
     below = until
     while seq > based:
-        recorded = core.recorded(seq)
+        recorded = core.event(seq)
         yield recorded
         below = seq - 1
         seq = getattr(recorded.event, "prior", 0)
@@ -178,8 +178,8 @@ def _settings(core: Core, stream: str, kind: str, key: str, until: int) -> Itera
         return  # Nothing was ever removed in this store, so the pointers led to the first value.
     below = max(below, based)
     for own, end in origins(core, stream, below):
-        for recorded in core.events(_sought(kind, key), own, until=end):
-            if sets(recorded.event, kind, key):
+        for recorded in core.events(_key_search(kind, key), own, until=end):
+            if sets_key(recorded.event, kind, key):
                 yield recorded
 
 
@@ -191,13 +191,13 @@ def _removers(kind: str) -> frozenset[type[Event]]:
     return frozenset((*ending, *naming, *fold.BASE_TYPES, Erased, ForkDropped, StateImported))
 
 
-def _sought(kind: str, key: str) -> Sought:
+def _key_search(kind: str, key: str) -> EventFilter:
     """Return a search that finds the events that set or deleted a key."""
     if kind != "board":
         # In its event, a key is a separate string after its length, so texts that contain the word do not match.
-        return Sought((_ENCODE(key),))
+        return EventFilter((_ENCODE(key),))
     part = key.partition("@")[0]
-    return Sought((part.encode(),), (BoardMessageAppended,) if part == MESSAGES else ())
+    return EventFilter((part.encode(),), (BoardMessageAppended,) if part == MESSAGES else ())
 
 
 def origins(core: Core, stream: str, until: int) -> Iterator[tuple[str, int]]:
@@ -211,7 +211,7 @@ def origins(core: Core, stream: str, until: int) -> Iterator[tuple[str, int]]:
         stream, until = reader.names().stream(first.event.base_stream), first.event.base_seq
 
 
-def sets(event: Event, kind: str, key: str) -> bool:
+def sets_key(event: Event, kind: str, key: str) -> bool:
     """Return whether an event set or deleted a key of a kind."""
     if isinstance(event, StateImported):
         rows = {"scratchpad": event.entries, "state": event.state}.get(kind, ())
@@ -241,17 +241,17 @@ def _values(core: Core, kind: str, key: str, recorded: Recorded, turns: dict[int
         value = dict(event.entries)[key] if kind == "scratchpad" else unpack_json(dict(event.state)[key])
         yield replace(base, value=value)
     elif isinstance(event, BoardChanged):
-        values: dict[str, Any] = _packed(event) if event.packed else {}
+        values: dict[str, Any] = _unpack_value(event) if event.packed else {}
         yield replace(base, value=values[key]) if key in values else replace(base, removed=True)
     elif isinstance(event, BoardMessageAppended):
-        yield replace(base, value=_packed(event))
+        yield replace(base, value=_unpack_value(event))
     elif event.removes(key):
         yield replace(base, removed=True)
     else:
         yield replace(base, value=_VALUES[kind](event))
 
 
-def _turns_of_fate(
+def _indirect_changes(
     core: Core, stream: str, kind: str, key: str, held: int, after: int, until: int
 ) -> Iterator[Revision]:
     """Yield the events that removed a value, or brought one back, without naming its key.
@@ -260,7 +260,7 @@ def _turns_of_fate(
     """
     kinds = ("state", "temp") if kind == "state" and key.startswith(TEMP) else (kind,)
     enders = tuple(event_type for event_type in fold.TAGS if set(kinds) & set(event_type.ends))
-    sought = Sought((), (*enders, StateImported), FLAG_BASE | FLAG_ERASED)
+    sought = EventFilter((), (*enders, StateImported), FLAG_BASE | FLAG_ERASED)
     for recorded in core.events(sought, stream, after=after, until=until):
         is_of_others = recorded.event.subject[0] != kind and not isinstance(recorded.event, (*enders, StateImported))
         if is_of_others and not recorded.stamp.flags & FLAG_BASE:  # An erased event removes the value it had replaced.
@@ -291,7 +291,7 @@ def _value_at(core: Core, stream: str, kind: str, key: str, seq: int) -> Any:
     def query(state: State) -> Any:
         entries = KEY_KINDS[kind](state)
         if kind == "item":
-            return unpack_json(getattr(core.recorded(entries.seqs[key]).event, "item"))  # noqa: B009 - it holds one
+            return unpack_json(getattr(core.event(entries.seqs[key]).event, "item"))  # noqa: B009 - it holds one
         value: Any = getattr(entries, "values")[key] if kind != "setting" else entries[key]  # noqa: B009
         return unpack_json(value) if isinstance(value, bytes) else value
 
@@ -307,7 +307,7 @@ def causes_of(core: Core, recorded: Recorded) -> Iterator[Recorded]:
         cause = recorded.stamp.cause
         if not 0 < cause < recorded.stamp.seq:
             return
-        recorded = core.recorded(cause)
+        recorded = core.event(cause)
         yield recorded
 
 
@@ -341,10 +341,10 @@ def turn_of(core: Core, recorded: Recorded, passed: dict[int, int] | None = None
 _WRITING: Final = (FileCreated, FileEdited, SkillLearned, SkillRefined)
 
 
-class _Line(NamedTuple):
+class _LineVersion(NamedTuple):
     text: str
     recorded: Recorded
-    before: "tuple[_Line, ...]" = ()
+    before: "tuple[_LineVersion, ...]" = ()
 
 
 def file_revisions(core: Core, stream: str, path: str, line: int | None, at: int | None) -> list[Revision]:
@@ -352,30 +352,30 @@ def file_revisions(core: Core, stream: str, path: str, line: int | None, at: int
     until = core.engine.reader.current_head() if at is None else at
     node = core.read_written(stream, lambda state: state.part(FILES).nodes.get(path), until)
     if node is None or node.text is None:
-        raise NotFound(f"there is no file {checks.shown(path)} at seq {until}; memory.files().list() shows all")
+        raise NotFound(f"there is no file {checks.brief(path)} at seq {until}; memory.files().list() shows all")
     return _line_revisions(core, stream, node.id, line, until)
 
 
 def skill_revisions(core: Core, stream: str, name: str, line: int | None, at: int | None) -> list[Revision]:
     """Return the writer of each line of a learned skill, as for a file; nothing if the log does not hold it."""
     until = core.engine.reader.current_head() if at is None else at
-    learned = core.read_written(stream, lambda state: state.part(SKILLS).named(name), until)
+    learned = core.read_written(stream, lambda state: state.part(SKILLS).find(name), until)
     return [] if learned is None else _line_revisions(core, stream, learned.id, line, until)
 
 
 def _line_revisions(core: Core, stream: str, text_id: str, line: int | None, until: int) -> list[Revision]:
-    found = core.events(Sought((text_id.encode(),)), stream, until=until)
+    found = core.events(EventFilter((text_id.encode(),)), stream, until=until)
     lines = _lines([each for each in found if isinstance(each.event, _WRITING) and each.event.id == text_id])
     if line is None:
         return [_line_revision(core, number, each) for number, each in enumerate(lines, 1)]
     checks.count(line, "line")
     if not 1 <= line <= len(lines):
         checks.invalid(f"line is {line}; the file has lines 1 to {len(lines)}")
-    return [_line_revision(core, line, each) for each in _elders(lines[line - 1])]
+    return [_line_revision(core, line, each) for each in _earlier_lines(lines[line - 1])]
 
 
-def _lines(chain: Sequence[Recorded]) -> list[_Line]:
-    text, lines = "", list[_Line]()
+def _lines(chain: Sequence[Recorded]) -> list[_LineVersion]:
+    text, lines = "", list[_LineVersion]()
     for recorded in chain:
         event = recorded.event
         assert isinstance(event, _WRITING), event
@@ -387,14 +387,17 @@ def _lines(chain: Sequence[Recorded]) -> list[_Line]:
         last = next((place for place in range(rest) if old[-1 - place] != new[-1 - place]), rest)
         gone, fresh = lines[first : len(old) - last], new[first : len(new) - last]
         is_paired = len(gone) == len(fresh)
-        made = [_Line(each, recorded, (gone[place],) if is_paired else tuple(gone)) for place, each in enumerate(fresh)]
+        made = [
+            _LineVersion(each, recorded, (gone[place],) if is_paired else tuple(gone))
+            for place, each in enumerate(fresh)
+        ]
         lines = [*lines[:first], *made, *lines[len(old) - last :]]
         text = changed
     return lines
 
 
-def _elders(line: _Line) -> list[_Line]:
-    found, waiting, seen = list[_Line](), [line], set[int]()
+def _earlier_lines(line: _LineVersion) -> list[_LineVersion]:
+    found, waiting, seen = list[_LineVersion](), [line], set[int]()
     while waiting:
         each = waiting.pop()
         if id(each) not in seen:
@@ -404,7 +407,7 @@ def _elders(line: _Line) -> list[_Line]:
     return sorted(found, key=lambda each: each.recorded.stamp.seq)
 
 
-def _line_revision(core: Core, number: int, line: _Line) -> Revision:
+def _line_revision(core: Core, number: int, line: _LineVersion) -> Revision:
     event, stamp = line.recorded
     times = (stamp.time_ns, stamp.occurred_ns, stamp.actor, stamp.cause)
     turn = turn_of(core, line.recorded)

@@ -117,7 +117,7 @@ def _mark(_: Block, mark: Mark) -> Mark:
     return mark
 
 
-def _at(kind: Kind, url: object, name: object = None) -> Media | Mark | None:
+def _media_at(kind: Kind, url: object, name: object = None) -> Media | Mark | None:
     """Return what a URL leads to, or what a data URL holds."""
     if not isinstance(url, str):
         return None
@@ -132,7 +132,7 @@ def _by_url(block: Block, kind: Kind, key: str) -> Media | Mark | None:
     given = block.get(key)
     if given is None and "file_id" in block:
         return Mark.OPAQUE
-    return _at(kind, cast("Block", given).get("url") if isinstance(given, dict) else given)
+    return _media_at(kind, cast("Block", given).get("url") if isinstance(given, dict) else given)
 
 
 def _audio(block: Block) -> Media | None:
@@ -148,9 +148,9 @@ def _file(block: Block) -> Media | Mark | None:
     given = block.get("file", block)
     match given:
         case {"file_data": str(data)} if data.startswith("data:"):
-            return _at("document", data, given.get("filename"))
+            return _media_at("document", data, given.get("filename"))
         case {"file_url": str(url)}:
-            return _at("document", url, given.get("filename"))
+            return _media_at("document", url, given.get("filename"))
         case dict():
             return Mark.OPAQUE
         case _:
@@ -163,7 +163,7 @@ def _source(block: Block) -> Media | Mark | None:
         case {"type": "base64", "media_type": str(media_type), "data": str(data)}:
             return Media(kind, None, media_type, data, name if isinstance(name, str) else None)
         case {"type": "url", "url": str(url)}:
-            return _at(kind, url, name)
+            return _media_at(kind, url, name)
         case {"type": str()}:
             return Mark.OPAQUE
         case _:
@@ -182,15 +182,15 @@ def _gemini_text(block: Block) -> TextPart | Mark | None:
     return Mark.THOUGHT if block.get("thought") is True else _text(block)
 
 
-def _either(value: object, *keys: str, default: Any = None) -> Any:
+def _first_value(value: object, *keys: str, default: Any = None) -> Any:
     """Return the value of the first key that an object has; Gemini takes names in camel case and in snake case."""
     fields = cast("Block", value) if isinstance(value, dict) else {}
     return next((fields[key] for key in keys if key in fields), default)
 
 
 def _inline_data(block: Block) -> Media | None:
-    blob = _either(block, "inlineData", "inline_data")
-    media_type, data = _either(blob, "mimeType", "mime_type"), _either(blob, "data")
+    blob = _first_value(block, "inlineData", "inline_data")
+    media_type, data = _first_value(blob, "mimeType", "mime_type"), _first_value(blob, "data")
     if not isinstance(media_type, str) or not isinstance(data, str):
         return None
     return Media(_of_media_type(media_type), None, media_type, data)
@@ -200,27 +200,29 @@ _GOOGLE_FILES: Final = "https://generativelanguage.googleapis.com/"
 
 
 def _file_data(block: Block) -> Media | Mark | None:
-    file = _either(block, "fileData", "file_data")
-    uri = _either(file, "fileUri", "file_uri")
+    file = _first_value(block, "fileData", "file_data")
+    uri = _first_value(file, "fileUri", "file_uri")
     if not isinstance(uri, str):
         return None
-    media_type = _either(file, "mimeType", "mime_type") or media_type_of(uri)
+    media_type = _first_value(file, "mimeType", "mime_type") or media_type_of(uri)
     if not isinstance(media_type, str) or not uri.startswith("https://") or uri.startswith(_GOOGLE_FILES):
         return Mark.OPAQUE  # A file in Google's storage, or a page such as that of a video.
     return Media(_of_media_type(media_type), uri, media_type)
 
 
 def _function_call(block: Block) -> ToolUse:
-    call = _either(block, "functionCall", "function_call")
-    return ToolUse(_id(_either(call, "id")), _id(_either(call, "name")), _arguments(_either(call, "args") or {}))
+    call = _first_value(block, "functionCall", "function_call")
+    return ToolUse(
+        _id(_first_value(call, "id")), _id(_first_value(call, "name")), _arguments(_first_value(call, "args") or {})
+    )
 
 
 def _function_response(block: Block) -> Result:
-    answer = _either(block, "functionResponse", "function_response")
-    response = _either(answer, "response")
-    text = _either(response, "result", "output")
+    answer = _first_value(block, "functionResponse", "function_response")
+    response = _first_value(answer, "response")
+    text = _first_value(response, "result", "output")
     content = text if isinstance(text, str) else msgspec.json.encode(response).decode()
-    return Result(_id(_either(answer, "id")), _id(_either(answer, "name")) or None, content)
+    return Result(_id(_first_value(answer, "id")), _id(_first_value(answer, "name")) or None, content)
 
 
 _Reader: TypeAlias = Callable[[Block], "TextPart | Media | ToolUse | Result | Mark | None"]
@@ -313,9 +315,9 @@ def parts_of(message: Message) -> Iterator[ContentPart]:
 
 def _call(given: Block) -> ToolUse:
     """Read an entry of ``tool_calls``: a function, a custom tool of OpenAI's, or the bare fields of either."""
-    called = _either(given, "function", "custom")
+    called = _first_value(given, "function", "custom")
     fields = cast("Block", called) if isinstance(called, dict) else given if called is None else {}
-    arguments = _arguments(_either(fields, "arguments", "input", default={}))
+    arguments = _arguments(_first_value(fields, "arguments", "input", default={}))
     return ToolUse(_id(given.get("id")), _id(fields.get("name")), arguments, given)
 
 

@@ -28,12 +28,12 @@ from refold.memory.board_parts import (
     clean_message,
     iso,
     newness,
+    parse_scope,
     part_of,
     scope_of,
-    scoped,
 )
 from refold.memory.conversation import Conversation, check_own
-from refold.memory.options import Core, MutationOptions, Options, chosen, mutation, paged, seq_at
+from refold.memory.options import Core, MutationOptions, Options, check_page, mutation, parse_options, seq_at
 from refold.memory.plans import EventPlan, PlannedWrite
 from refold.message import Message
 from refold.views.board import (
@@ -42,8 +42,8 @@ from refold.views.board import (
     MESSAGES,
     MESSAGES_KEPT,
     BoardMessageAppended,
+    BoardRow,
     BoardState,
-    Posted,
     board_change,
     field_at,
     order_of,
@@ -76,12 +76,12 @@ class BoardStream(NamedTuple):
     def layers(self) -> Layers:
         """Return the board and the one under it, as of the same moment."""
         with self.core.engine.reader.state_lock:
-            return self.over(self.core.read(self.scope.stream, _copied, self.at))
+            return self.layers_of(self.core.read(self.scope.stream, _copy_board, self.at))
 
-    def over(self, own: BoardState) -> Layers:
+    def layers_of(self, own: BoardState) -> Layers:
         """Layer a state of the board over the board of the node that it names."""
         base = self.scope.base(own)
-        return Layers(self.scope, own, _NO_BOARD if base is None else self.core.read(base, _copied, self.at))
+        return Layers(self.scope, own, _NO_BOARD if base is None else self.core.read(base, _copy_board, self.at))
 
     def write(self, decide: BoardDecision, request: tuple[Any, ...], options: Options) -> list[Event]:
         """Write the events of a decision as one commit and return them."""
@@ -103,7 +103,7 @@ class BoardStream(NamedTuple):
         core, (expected, request_id, _) = self.core, options
 
         def decide_alone(state: State) -> Event | None:
-            events = decide(self.over(state.part(BOARD)))
+            events = decide(self.layers_of(state.part(BOARD)))
             assert len(events) <= 1, events
             return events[0] if events else None
 
@@ -119,7 +119,7 @@ class BoardStream(NamedTuple):
             return EventPlan(events, {stream: core.version(stream)})
 
 
-def _copied(state: State) -> BoardState:
+def _copy_board(state: State) -> BoardState:
     return state.part(BOARD).copy()
 
 
@@ -187,7 +187,7 @@ def _window_of(stream: BoardStream, conversation: object) -> tuple[str, Callable
         checks.invalid("conversation is missing, and this board is of no session; name the conversation to read")
     key = f"conversation/{name}"
     if conversation is not None and not core.version(key):
-        raise NotFound(f"there is no conversation {checks.shown(name)}; conversations() lists those there are")
+        raise NotFound(f"there is no conversation {checks.brief(name)}; conversations() lists those there are")
     return name, lambda: core.read(key, lambda state: list(state.part(WINDOW).live()), None)
 
 
@@ -219,7 +219,7 @@ def hydrate(sources: tuple[int, ...], name: str, window: Callable[[], list[Messa
                     "created_at": iso(created_ns),
                 }
                 events[message.id] = _message_event((message.stamp.seq, *sources), fields, created_ns, layers)
-                posted.append(Posted(0, 0, message.id, created_ns, b""))
+                posted.append(BoardRow(0, 0, message.id, created_ns, b""))
         latest = {row.id for row in sorted(posted, key=order_of)[-MESSAGES_KEPT:]}
         written = [event for message_id, event in events.items() if message_id in latest]
         if written:  # The messages left out are counted too.
@@ -255,7 +255,7 @@ def change_session(stream: BoardStream, sources: tuple[int, ...], values: dict[s
         for field, value in values.items():
             own.entries.put(0, field, pack_json(value))
         own.move(PENDING_SEQ)
-        moved = stream.over(own)
+        moved = stream.layers_of(own)
         if moved.place == layers.place and layers.own.moves:
             return events
         return [*events, *hydrate(sources, name, _window_of(stream, None)[1], now_ns)(moved)]
@@ -346,7 +346,7 @@ class Board:
     def __init__(self, core: Core, session: object, project: object, node: object, at: int | None) -> None:
         self._core = core
         self._at = at
-        self._stream = BoardStream(core, scoped(session, project, node), at)
+        self._stream = BoardStream(core, parse_scope(session, project, node), at)
 
     def __repr__(self) -> str:
         ids = zip(("session", "project", "node"), self._stream.scope, strict=True)
@@ -388,7 +388,7 @@ class Board:
         The parts are session, project_graph, elements_graph, project_structure, node_context, fetched_context,
         working_history, messages, messages_meta, last_user_message (or last_message) and config.
         """
-        return self._stream.layers().shown(part_of(part))
+        return self._stream.layers().show(part_of(part))
 
     def blame(self, part: str) -> "list[Revision]":
         """Return every value that the fields of a part got, each message separately, oldest first, with its writer."""
@@ -404,7 +404,7 @@ class Board:
     def to_dict(self) -> dict[str, Any]:
         """Return the board as JSON values: session, project_structure, contexts, history, messages, config."""
         layers = self._stream.layers()
-        return {part: layers.shown(part) for part in SECTIONS}
+        return {part: layers.show(part) for part in SECTIONS}
 
     def to_json(self) -> str:
         """Return ``to_dict`` as a JSON text."""
@@ -413,7 +413,7 @@ class Board:
     def bundle(self) -> dict[str, Any]:
         """Return messages, messages_meta, working_history and last_user_message."""
         layers = self._stream.layers()
-        return {part: layers.shown(part) for part in BUNDLE}
+        return {part: layers.show(part) for part in BUNDLE}
 
     def get_settings(self) -> dict[str, Any]:
         """Return the settings: history_length, the three toggles, auto_refresh_interval in seconds."""
@@ -499,7 +499,7 @@ class Board:
 
         ``created_at`` defaults to that of the message it replaces, or else to now.
         """
-        given, writing = clean_message(message), chosen(options)
+        given, writing = clean_message(message), parse_options(options)
         decide = append_message(self._core.sources(writing.sources), given, self._core.engine.reader.now_ns())
         return self._stream.write_one(decide, ("board.append_message", given.fields), writing)
 
@@ -532,7 +532,7 @@ class Board:
         else:
             values = clean if part in ("project_structure", MESSAGES) else {part: clean}
         parts = (part,) if part in _FIELDED else tuple(values)
-        writing = chosen(options)
+        writing = parse_options(options)
         sources, request = self._core.sources(writing.sources), (f"board.{parts[0]}", clean)
         for field, checked in values.items():
             checks.packed_json(checked, field)
@@ -548,7 +548,7 @@ class Board:
             own = fixed.get(name)
             if own is not None and value != own:
                 raise InvalidInput(
-                    f"{name} is {checks.shown(value)}, and this board is of {checks.shown(own)}; take another one "
+                    f"{name} is {checks.brief(value)}, and this board is of {checks.brief(own)}; take another one "
                     f"with memory.board(...)"
                 )
 
@@ -563,7 +563,7 @@ class Board:
         its copy, so that an erasure reaches both. Raises ``NotFound`` for an unknown conversation.
         """
         name, window = _window_of(self._stream, conversation)
-        writing = chosen(options)
+        writing = parse_options(options)
         decide = hydrate(self._core.sources(writing.sources), name, window, self._core.engine.reader.now_ns())
         return len(self._stream.write(decide, ("board.hydrate", name), writing))
 
@@ -589,7 +589,7 @@ class Board:
             return listener(Board(stream.core, *stream.scope, stream.at))
 
         return self._subscribe(
-            listener, after, lambda layers: {part: layers.shown(part) for part in (*SECTIONS, "messages_meta")}, notify
+            listener, after, lambda layers: {part: layers.show(part) for part in (*SECTIONS, "messages_meta")}, notify
         )
 
     def subscribe_settings(self, listener: Callable[[dict[str, Any]], Any], after: int | None = None) -> "Subscription":
@@ -604,7 +604,7 @@ class Board:
         notify: Callable[[BoardStream, Any], Any],
     ) -> "Subscription":
         if not callable(listener) or iscoroutinefunction(listener):
-            shown = checks.shown(listener)
+            shown = checks.brief(listener)
             checks.invalid(f"listener must be a plain function, not {type(listener).__name__} ({shown})")
         if self._at is not None:
             raise ReadOnly(f"{self._stream.scope.stream} is frozen at seq {self._at}; subscribe to the live one")
@@ -614,12 +614,12 @@ class Board:
         return self._core.subscribe(board_listener.on_event, begin)
 
 
-def listed(core: Core, at: int | None, after: "Board | None", limit: int | None) -> list[Board]:
+def list_boards(core: Core, at: int | None, after: "Board | None", limit: int | None) -> list[Board]:
     """Return the boards of a memory, sorted by the names of their streams."""
     after = getattr(after, "plain", after)  # Unwrap an asyncio handle.
     if after is not None and not isinstance(cast("object", after), Board):
-        checks.invalid(f"after must be a Board, not {type(after).__name__} ({checks.shown(after)})")
-    last, limit = paged(None if after is None else after.place[0].partition("/")[2], limit)
+        checks.invalid(f"after must be a Board, not {type(after).__name__} ({checks.brief(after)})")
+    last, limit = check_page(None if after is None else after.place[0].partition("/")[2], limit)
     names = history.ids(core.engine, core.branch, "board", at=at, after=last, limit=limit)
     scopes = [scope_of(f"board/{name}") for name in names if not name.startswith(ERASED_PREFIX)]
     return [Board(core, *scope, at) for scope in scopes]

@@ -24,9 +24,9 @@ from refold.views.board import (
     PARTS,
     PROJECT_ID,
     REFRESH_SECONDS_MAX,
+    BoardListing,
+    BoardRow,
     BoardState,
-    Listing,
-    Posted,
     field_at,
     node_board,
     order_of,
@@ -60,7 +60,7 @@ def part_of(name: object) -> str:
     given = checks.text(name, "part").strip().lower()
     part = ALIASES.get(given, given)
     if part not in PARTS:
-        checks.invalid(f"Unknown working memory part {checks.shown(name)}; give one of {', '.join(PARTS)}")
+        checks.invalid(f"Unknown working memory part {checks.brief(name)}; give one of {', '.join(PARTS)}")
     return part
 
 
@@ -73,7 +73,7 @@ def graph(value: object, what: str) -> JsonObject:
     """Return a graph with nodes of id, label, type and builder, and edges of from, to and type."""
     given = _object(value, what)
     if not given.keys() & {"nodes", "edges"}:
-        _known(given, what, ("nodes", "edges"))
+        _check_fields(given, what, ("nodes", "edges"))
     nodes = [
         {
             "id": _id(node.get("id")),
@@ -98,7 +98,7 @@ def structure(value: object) -> JsonObject:
     given = _object(value, "project_structure")
     if given.keys() & {"nodes", "edges"}:
         return {_GRAPHS[0]: graph(given, "project_structure")}
-    _known(given, "project_structure", _GRAPHS)
+    _check_fields(given, "project_structure", _GRAPHS)
     return {name: graph(given.get(name), name) for name in _GRAPHS if name in given or not given}
 
 
@@ -179,7 +179,7 @@ class BoardMessage(NamedTuple):
 def clean_message(value: object, what: str = "message") -> BoardMessage:
     """Return a message with exactly the fields of a message."""
     given = dict(_mapping(value, what))
-    created_at, created_ns = _created(given.pop("created_at", None))
+    created_at, created_ns = _parse_created_at(given.pop("created_at", None))
     _object(given, what)
     fields = {
         "id": checks.text(_id(given.get("id")), "the id of a message", KEY_BYTES_MAX, "KEY_BYTES_MAX"),
@@ -196,14 +196,14 @@ def clean_message(value: object, what: str = "message") -> BoardMessage:
 def messages(value: object) -> JsonObject:
     """Return the number of given messages, and the latest of them, sorted."""
     given = [clean_message(row, f"messages[{place}]") for place, row in enumerate(_list(value, MESSAGES))]
-    rows = sorted(given, key=lambda row: order_of(Posted(0, 0, row.fields["id"], row.created_ns, b"")))
+    rows = sorted(given, key=lambda row: order_of(BoardRow(0, 0, row.fields["id"], row.created_ns, b"")))
     return {"total": len(given), "rows": [[row.created_ns, row.fields] for row in rows[-MESSAGES_KEPT:]]}
 
 
 def messages_meta(value: object) -> JsonObject:
     """Return the counts of messages that the board does not hold, and the cursor at which older messages begin."""
     given = _object(value, "messages_meta")
-    counts = {name: _whole(given.get(name)) for name in ("total_count", "filtered_count")}
+    counts = {name: _leading_int(given.get(name)) for name in ("total_count", "filtered_count")}
     meta: JsonObject = {name: count for name, count in counts.items() if count is not None and count >= 0}
     if given.get("has_more") is not None:
         meta["has_more"] = checks.flag(given["has_more"], "has_more")
@@ -212,7 +212,7 @@ def messages_meta(value: object) -> JsonObject:
     return meta | {name: text for name, text in texts.items() if text.strip()}
 
 
-def _created(value: object) -> tuple[str, int | None]:
+def _parse_created_at(value: object) -> tuple[str, int | None]:
     """Return the time of a message as text and in nanoseconds; the latter is ``None`` for a text that is not a time."""
     if isinstance(value, dates.datetime):
         time_ns = nanoseconds(value, "created_at")
@@ -236,13 +236,13 @@ def iso(time_ns: int) -> str:
 
 def session(value: object) -> JsonObject:
     """Return the given fields of a session."""
-    given = _known(value, "session", _SESSION)
+    given = _check_fields(value, "session", _SESSION)
     return {name: checks.text(_id(text), name, NAME_BYTES_MAX, "NAME_BYTES_MAX") for name, text in given.items()}
 
 
 def settings(value: object) -> JsonObject:
     """Return the given settings, with numbers clamped to their bounds and the default for a value that is no number."""
-    given = _known(value, "settings", tuple(SETTINGS))
+    given = _check_fields(value, "settings", tuple(SETTINGS))
     return {name: _setting(name, setting) for name, setting in given.items() if setting is not None}
 
 
@@ -250,7 +250,7 @@ def _setting(name: str, value: object) -> bool | int:
     if name not in _BOUNDS:
         return checks.flag(value, name)
     least, most = _BOUNDS[name]
-    number = _whole(value)
+    number = _leading_int(value)
     return SETTINGS[name] if number is None else max(least, min(number, most))
 
 
@@ -273,12 +273,12 @@ CLEANERS: Final[dict[str, Callable[[object], Any]]] = {
 # Checks of JSON values.
 
 
-def _known(value: object, what: str, names: tuple[str, ...]) -> JsonObject:
+def _check_fields(value: object, what: str, names: tuple[str, ...]) -> JsonObject:
     """Return a mapping, and refuse fields that are not in ``names``."""
     given = _mapping(value, what)
     unknown = [name for name in given if name not in names]
     if unknown:
-        checks.invalid(f"{what} has no field {checks.shown(unknown[0])}; it has {', '.join(names)}")
+        checks.invalid(f"{what} has no field {checks.brief(unknown[0])}; it has {', '.join(names)}")
     return given
 
 
@@ -309,7 +309,7 @@ def _objects(value: object, what: str) -> list[JsonObject]:
 
 
 def _refuse(value: object, what: str, kind: str) -> NoReturn:
-    raise InvalidInput(f"{what} must be {kind}, not {type(value).__name__} ({checks.shown(value)}); give one")
+    raise InvalidInput(f"{what} must be {kind}, not {type(value).__name__} ({checks.brief(value)}); give one")
 
 
 def _first(row: JsonObject, owner: str, *names: str) -> str:
@@ -331,7 +331,7 @@ def _id(value: object) -> str:
     return "" if isinstance(value, (dict, list)) else _text(value, "an id")
 
 
-def _whole(value: object) -> int | None:
+def _leading_int(value: object) -> int | None:
     """Return the whole number that a value is or begins with, or ``None``."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -364,8 +364,8 @@ class BoardScope(NamedTuple):
         """Return the ids of session, project and node: the handle's, or else the recorded ones."""
         return {
             "session_id": self.session or "",
-            "project_id": self.project or own.recorded(PROJECT_ID),
-            "active_node_id": self.node or own.recorded(NODE_ID),
+            "project_id": self.project or own.text(PROJECT_ID),
+            "active_node_id": self.node or own.text(NODE_ID),
         }
 
     def place(self, own: BoardState) -> tuple[str, str]:
@@ -383,7 +383,7 @@ class BoardScope(NamedTuple):
         return stream if stream is None or len(_id_in(stream).encode()) <= NAME_BYTES_MAX else None
 
 
-def scoped(session: object, project: object, node: object) -> BoardScope:
+def parse_scope(session: object, project: object, node: object) -> BoardScope:
     """Return the scope of the given names; raise ``InvalidInput`` if they name neither a session nor a node."""
     if session is None and (project is None or node is None):
         checks.invalid(
@@ -461,7 +461,7 @@ class Layers(NamedTuple):
         """The field of the session's own messages at this node."""
         return field_at(MESSAGES, self.place)
 
-    def found(self, field: str) -> tuple[Any, int]:
+    def find(self, field: str) -> tuple[Any, int]:
         """Return the value of a field, hidden or not, and the seq of the event that set it, 0 if it was never set."""
         for entries, name in ((self.own.entries, field_at(field, self.place)), (self.base.entries, field)):
             if name in entries.values:
@@ -470,13 +470,13 @@ class Layers(NamedTuple):
 
     def value(self, field: str) -> Any:
         """Return the value of a field, hidden or not."""
-        return self.found(field)[0]
+        return self.find(field)[0]
 
-    def shown(self, part: str) -> Any:
+    def show(self, part: str) -> Any:
         """Return a part as the board shows it, empty while the settings hide it."""
         toggle = _TOGGLES.get(part)
         if part == "project_structure":
-            return {name: self.shown(name) for name in _GRAPHS}
+            return {name: self.show(name) for name in _GRAPHS}
         if toggle is not None and not self.value(f"config.{toggle}"):
             return default_of(part)
         return _SHOWN[part](self) if part in _SHOWN else self.value(part)
@@ -490,9 +490,9 @@ class Layers(NamedTuple):
             return []
         if part == MESSAGES:
             return [row.seq for row, fields in self.recent() if fields]
-        seqs = [] if part == "last_user_message" else [self.found(field)[1] for field in FIELDS[part]]
+        seqs = [] if part == "last_user_message" else [self.find(field)[1] for field in FIELDS[part]]
         if part in {"last_user_message", "messages_meta"}:
-            seqs.append(self._last_said()[0])
+            seqs.append(self._latest_user_text()[0])
         return [seq for seq in seqs if seq]
 
     def config(self) -> JsonObject:
@@ -505,7 +505,7 @@ class Layers(NamedTuple):
         changed_at = iso(changed_ns) if changed_ns else ""
         return self.scope.ids(self.own) | {"timestamp": self.value("session.timestamp") or changed_at}
 
-    def listing(self) -> Listing:
+    def listing(self) -> BoardListing:
         """Return the session's messages at this node, plus those of the node unless a whole list was set."""
         own, base = self.own.listing(self.messages_field), self.base.listing()
         if own.is_whole or not base.total:
@@ -513,19 +513,19 @@ class Layers(NamedTuple):
         ids = {row.id for row in own.rows if row.id}
         others = [row for row in base.rows if row.id not in ids]
         total = own.total + base.total - (len(base.rows) - len(others))
-        return Listing(sorted([*own.rows, *others], key=order_of)[-MESSAGES_KEPT:], total, is_whole=False)
+        return BoardListing(sorted([*own.rows, *others], key=order_of)[-MESSAGES_KEPT:], total, is_whole=False)
 
-    def kept(self) -> list[tuple[Posted, JsonObject]]:
+    def node_messages(self) -> list[tuple[BoardRow, JsonObject]]:
         """Return the messages of this node and of no node, each with its fields, which are empty if it was erased."""
         node = self.scope.ids(self.own)["active_node_id"]
-        rows: list[tuple[Posted, JsonObject]] = [
+        rows: list[tuple[BoardRow, JsonObject]] = [
             (row, unpack_json(row.packed) if row.packed else {}) for row in self.listing().rows
         ]
         return [(row, fields) for row, fields in rows if not node or fields.get("node_id") in {None, node}]
 
-    def recent(self) -> list[tuple[Posted, JsonObject]]:
+    def recent(self) -> list[tuple[BoardRow, JsonObject]]:
         """Return the latest messages, as many as the settings allow; erased ones count too."""
-        return self.kept()[-self.value("config.history_length") :]
+        return self.node_messages()[-self.value("config.history_length") :]
 
     def messages(self) -> list[JsonObject]:
         """Return the latest messages that were not erased."""
@@ -533,21 +533,21 @@ class Layers(NamedTuple):
 
     def last_user_message(self) -> str:
         """Return the user's last text: a message, or the text that was set if it is newer."""
-        return self._last_said()[1]
+        return self._latest_user_text()[1]
 
-    def _last_said(self) -> tuple[int, str]:
-        said = (row for row in reversed(self.kept()) if row[1].get("role") == "user" and row[1]["content"])
+    def _latest_user_text(self) -> tuple[int, str]:
+        said = (row for row in reversed(self.node_messages()) if row[1].get("role") == "user" and row[1]["content"])
         last = next(((row.seq, str(fields["content"])) for row, fields in said), (0, ""))
-        given, seq = self.found("last_user_message")
+        given, seq = self.find("last_user_message")
         return (seq, str(given)) if given and newness(seq) >= newness(last[0]) else last
 
     def messages_meta(self) -> JsonObject:
         """Return the counts of the messages, and where older ones begin; the caller's values override counted ones."""
-        kept, recent, (rows, total, _) = self.kept(), self.recent(), self.listing()
+        kept, recent, (rows, total, _) = self.node_messages(), self.recent(), self.listing()
         has_more = total - (len(rows) - len(kept)) > len(recent)
         given: JsonObject
-        given, seq = self.found("messages_meta")
-        said, last = self._last_said()
+        given, seq = self.find("messages_meta")
+        said, last = self._latest_user_text()
         counted: JsonObject = {
             "total_count": total,
             "filtered_count": sum(bool(fields) for _, fields in recent),

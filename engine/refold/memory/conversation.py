@@ -20,10 +20,10 @@ from refold.memory.options import (
     Core,
     Handle,
     MutationOptions,
-    chosen,
     core_of,
     mutation,
     nanoseconds,
+    parse_options,
     seq_at,
 )
 from refold.memory.questions import bisect
@@ -65,13 +65,13 @@ _BY_ROLE: Final = dict.fromkeys(ROLES, BY_HOST) | {
 """The origin of a message by its role, used unless the context says otherwise."""
 
 
-def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:
+def decide_pinned(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:
     """Return the decision to append a message that is pinned, or that joins a group that may be pinned."""
 
     def decide(state: State) -> Event:
         window = state.part(WINDOW)
         budget = window.window_tokens if window.policy else opening.window_tokens
-        tokens = window.pinned_with(event)
+        tokens = window.pinned_tokens_after(event)
         if tokens > budget:
             raise LimitExceeded(
                 f"pinned messages would hold {tokens} tokens, over this window's {budget}; "
@@ -82,7 +82,7 @@ def fitting(event: MessageAppended, opening: ConversationOpened) -> Callable[[St
     return decide
 
 
-def keeping(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:
+def decide_prompt(event: MessageAppended, opening: ConversationOpened) -> Callable[[State], Event]:
     """Return the decision to append a system prompt, pinned if only prompts come before it and if it fits."""
 
     def decide(state: State) -> Event:
@@ -90,7 +90,7 @@ def keeping(event: MessageAppended, opening: ConversationOpened) -> Callable[[St
         budget = window.window_tokens if window.policy else opening.window_tokens
         is_first = all(message.role in PROMPT_ROLES for message in window.live())
         pinned = msgspec.structs.replace(event, pinned=True)
-        return pinned if is_first and window.pinned_with(pinned) <= budget else event
+        return pinned if is_first and window.pinned_tokens_after(pinned) <= budget else event
 
     return decide
 
@@ -107,7 +107,7 @@ def _key(message: Message | str | int) -> str | int:
     return checks.count(message, "message") if isinstance(message, int) else checks.text(message, "message")
 
 
-class Former:
+class FormerMethod:
     """A method that has moved to the scratchpad; a ``__getattr__`` would slow down every attribute of a handle."""
 
     def __init__(self, name: str) -> None:
@@ -118,7 +118,7 @@ class Former:
         raise AttributeError(text, name=self._name, obj=handle)
 
 
-_FORMER: Final = {name: Former(name) for name in ("set", "get", "delete", "keys", "note", "notes", "clear")}
+_FORMER: Final = {name: FormerMethod(name) for name in ("set", "get", "delete", "keys", "note", "notes", "clear")}
 
 
 def with_former_verbs(kind: type[T]) -> type[T]:
@@ -204,7 +204,7 @@ class Conversation(Handle):
         """
         core = self._core
         event = message_event(
-            self._cited(options) if options else (),
+            self._source_seqs(options) if options else (),
             core.new_id(),
             role,
             content,
@@ -226,9 +226,9 @@ class Conversation(Handle):
             call += (event.pinned, event.extra, tokens, occurred_ns)
         make: Event | Decide = event
         if pinned is None and event.role in PROMPT_ROLES:
-            make = keeping(event, self._opening)
+            make = decide_prompt(event, self._opening)
         elif pinned or event.answers is not None:
-            make = fitting(event, self._opening)
+            make = decide_pinned(event, self._opening)
         noted = self._write(make, call, options, origin)
         assert noted is not None, "an append always appends"
         message = Message(*noted)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -281,7 +281,7 @@ class Conversation(Handle):
         >>> chat.messages("anthropic")[-1]["role"]
         'user'
         """
-        return wires.rendered(format, self.window())
+        return wires.render(format, self.window())
 
     def search(
         self, query: str, *, top_k: int = 10, roles: Sequence[str] | None = None, explain: bool = False
@@ -311,7 +311,7 @@ class Conversation(Handle):
         """
         from refold.memory import messages  # noqa: PLC0415 - as above
 
-        cited, given = self._cited(options), chosen(options)
+        cited, given = self._source_seqs(options), parse_options(options)
         request = ("recall", query, top_k, None if roles is None else list(roles))
         hits = messages.search(self._core, self._stream, self._at, query, top_k=top_k, roles=roles, explain=False)
         event = MessagesRecalled(
@@ -320,7 +320,7 @@ class Conversation(Handle):
         noted = self._write(event, request, options)
         assert noted is not None, "a recall is always recorded"
         is_ours = noted[0] is event or given.request_id is None
-        return hits if is_ours else messages.recalled(self._core, self._stream, noted)
+        return hits if is_ours else messages.recall_hits(self._core, self._stream, noted)
 
     @mutation
     def rate(self, message: Message | str | int, importance: float, **options: Unpack[MutationOptions]) -> bool:
@@ -330,7 +330,7 @@ class Conversation(Handle):
         less; unrated groups have importance 0. The importance is rounded to thousandths. Takes a message, its id or its
         seq; raises ``NotFound`` if it has left the window.
         """
-        key, cited = _key(message), self._cited(options)
+        key, cited = _key(message), self._source_seqs(options)
         thousandths = round(checks.fraction(importance, "importance") * IMPORTANCE_UNIT)
 
         def decide(state: State) -> Event | None:
@@ -361,9 +361,11 @@ class Conversation(Handle):
         """
         from refold.memory import messages  # noqa: PLC0415 - as above
 
-        batches.refuse(self._core.engine, "a summary")
+        batches.check_no_batch(self._core.engine, "a summary")
         self._core.refuse_frozen(self._stream, self._at)
-        return messages.summarize(self, self._core, summarizer, chosen(options), partial(self._write, options=options))
+        return messages.summarize(
+            self, self._core, summarizer, parse_options(options), partial(self._write, options=options)
+        )
 
     @property
     def eviction(self) -> str:
@@ -387,7 +389,7 @@ class Conversation(Handle):
     @property
     def embed(self) -> bool:
         """Whether its messages are embedded: recorded, or to be recorded by the first mutation."""
-        return self._read(lambda state: memory_snapshot.embeds(state, self._opening))
+        return self._read(lambda state: memory_snapshot.will_embed(state, self._opening))
 
     @property
     def version(self) -> int:
@@ -400,7 +402,7 @@ class Conversation(Handle):
 
         Raises ``LimitExceeded`` if pinned messages alone would exceed it.
         """
-        window_tokens, cited = checks.window_tokens(window_tokens), self._cited(options)
+        window_tokens, cited = checks.window_tokens(window_tokens), self._source_seqs(options)
 
         def decide(state: State) -> Event | None:
             window = state.part(WINDOW)
@@ -421,10 +423,10 @@ class Conversation(Handle):
 
         Existing vectors are kept until they are erased, and used again if embedding is turned back on.
         """
-        embed, cited = checks.flag(embed, "embed"), self._cited(options)
+        embed, cited = checks.flag(embed, "embed"), self._source_seqs(options)
 
         def decide(state: State) -> Event | None:
-            is_known = memory_snapshot.embeds(state, self._opening) is embed
+            is_known = memory_snapshot.will_embed(state, self._opening) is embed
             return None if is_known else EmbeddingChanged(cited, embed)
 
         if embed:
@@ -434,7 +436,7 @@ class Conversation(Handle):
     @mutation
     def clear_window(self, **options: Unpack[MutationOptions]) -> None:
         """Empty the window, pinned messages too; the log keeps them."""
-        cited = self._cited(options)
+        cited = self._source_seqs(options)
         self._write(lambda state: WindowCleared(cited) if len(state.part(WINDOW)) else None, ("clear_window",), options)
 
     @mutation
@@ -444,7 +446,7 @@ class Conversation(Handle):
         Takes a message, its id or its seq. A tool call leaves together with its answers, and an answer with its call:
         no provider accepts one without the other.
         """
-        key, cited = _key(message), self._cited(options)
+        key, cited = _key(message), self._source_seqs(options)
 
         def decide(state: State) -> Event | None:
             live = state.part(WINDOW).find(key)
@@ -464,7 +466,7 @@ class Conversation(Handle):
         """
         from refold.memory import edits  # noqa: PLC0415 - imported on first use
 
-        return edits.pop(self._core, self._stream, self._cited(options), partial(self._write, options=options))
+        return edits.pop(self._core, self._stream, self._source_seqs(options), partial(self._write, options=options))
 
     @mutation
     def replace(
@@ -494,7 +496,7 @@ class Conversation(Handle):
 
         given = edits.Content(content, tokens, name, tool_calls, tool_call_id, metadata)
         write = partial(self._write, options=options)
-        return edits.replace(self._core, self._stream, _key(message), given, self._cited(options), write)
+        return edits.replace(self._core, self._stream, _key(message), given, self._source_seqs(options), write)
 
     @mutation
     def pin(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:
@@ -514,7 +516,7 @@ class Conversation(Handle):
         return self._pin(message, options, pinned=False)
 
     def _pin(self, message: Message | str | int, options: MutationOptions, *, pinned: bool) -> bool:
-        key, cited = _key(message), self._cited(options)
+        key, cited = _key(message), self._source_seqs(options)
 
         def decide(state: State) -> Event | None:
             live = self._live(state, key)
@@ -525,7 +527,7 @@ class Conversation(Handle):
     def _live(self, state: State, key: str | int) -> Message:
         live = state.part(WINDOW).find(key)
         if live is None:
-            raise NotFound(f"message {checks.shown(key)} is not in the window of {self.id}; see window()")
+            raise NotFound(f"message {checks.brief(key)} is not in the window of {self.id}; see window()")
         return live
 
     # Scratchpad, state, session.
@@ -533,7 +535,7 @@ class Conversation(Handle):
     @property
     def scratchpad(self) -> "Scratchpad":
         """The keys and notes of the conversation."""
-        return self._alike(Scratchpad(self._core, self._stream, self._at, self._opening, self._claims))
+        return self._share_since(Scratchpad(self._core, self._stream, self._at, self._opening, self._claims))
 
     @property
     def state(self) -> "ScopedState":
@@ -544,16 +546,16 @@ class Conversation(Handle):
         project = self._core.look(
             self._stream, SESSION, lambda state: memory_snapshot.project_of(state, self._opening), self._at
         )
-        return self._alike(ScopedState(self._core, self._stream, self._opening, project, self._at))
+        return self._share_since(ScopedState(self._core, self._stream, self._opening, project, self._at))
 
     @property
     def session(self) -> "SessionMemory":
         """The work of the session so far: its task, files, findings and tool calls."""
         from refold.memory.handles import SessionMemory  # noqa: PLC0415 - as above
 
-        return self._alike(SessionMemory(self._core, self._stream, self._opening, self._at))
+        return self._share_since(SessionMemory(self._core, self._stream, self._opening, self._at))
 
-    def _alike(self, handle: H) -> H:
+    def _share_since(self, handle: H) -> H:
         """Give a handle on a part of the conversation the ``_since`` of this one, and return it."""
         handle._since = self._since  # noqa: SLF001 - a handle too
         return handle
@@ -561,13 +563,13 @@ class Conversation(Handle):
     @mutation
     def end_round(self, **options: Unpack[MutationOptions]) -> None:
         """End a tool round: drop the temporary state."""
-        cited = self._cited(options)
+        cited = self._source_seqs(options)
         self._write(lambda state: RoundEnded(cited) if state.part(STATE).has_temp else None, ("end_round",), options)
 
     @mutation
     def end(self, **options: Unpack[MutationOptions]) -> None:
         """End the conversation: drop its scratchpad and temporary state; the window stays readable."""
-        event = ConversationEnded(self._cited(options))
+        event = ConversationEnded(self._source_seqs(options))
 
         def decide(state: State) -> Event | None:
             return None if state.part(SCRATCH).is_empty and not state.part(STATE).has_temp else event
@@ -610,7 +612,7 @@ class Conversation(Handle):
         >>> chat.window()[-1].content
         'Hello!'
         """
-        return memory_snapshot.snapshot(self._core, self._stream, name, self._at, chosen(options))
+        return memory_snapshot.snapshot(self._core, self._stream, name, self._at, parse_options(options))
 
     @mutation
     def restore(
@@ -629,15 +631,15 @@ class Conversation(Handle):
         ``keep_budget``, the window keeps its own token budget and evicts what does not fit, in the same commit. Raises
         ``NotFound`` for an unknown name, ``InvalidInput`` for a state that is not consistent.
         """
-        core, stream, request_id = self._core, self._stream, chosen(options).request_id
+        core, stream, request_id = self._core, self._stream, parse_options(options).request_id
         request = ("restore", *(memory_snapshot.request_of(core, snapshot) if request_id is not None else ()))
         request += ("keep_budget",) if checks.flag(keep_budget, "keep_budget") else ()
-        target = memory_snapshot.named(core, stream, snapshot) if isinstance(snapshot, str) else snapshot
+        target = memory_snapshot.get_snapshot(core, stream, snapshot) if isinstance(snapshot, str) else snapshot
         window_tokens = self.window_tokens
         if views is not None:
             self._restore_views(target, views, window_tokens if keep_budget else None, request, options)
             return
-        decide = memory_snapshot.restoration(core, self._opening, target, self._cited(options))
+        decide = memory_snapshot.restoration(core, self._opening, target, self._source_seqs(options))
         board = memory_snapshot.board_restoration(core, stream, target)
 
         def go_on() -> None:
@@ -659,12 +661,12 @@ class Conversation(Handle):
         """Restore some views in one commit; the others are set back to what they held before."""
         from refold.memory.pads import Pads, views_of  # noqa: PLC0415 - imported on first use
 
-        core, stream, sources = self._core, self._stream, self._cited(options)
+        core, stream, sources = self._core, self._stream, self._source_seqs(options)
         core.refuse_frozen(stream, self._at)
         wanted = views_of(views)
         decide = memory_snapshot.restoration(core, self._opening, target, sources, wanted)
-        call, request_id = (*request, *wanted), chosen(options).request_id
-        if request_id is not None and core.answered(request_id, stream, call) is not None:
+        call, request_id = (*request, *wanted), parse_options(options).request_id
+        if request_id is not None and core.find_answer(request_id, stream, call) is not None:
             return
 
         def write() -> None:
@@ -677,17 +679,17 @@ class Conversation(Handle):
                 for make in held.changes(view, now, sources):
                     self._write(make, (), {})
 
-        if batches.active(core.engine) is not None:
+        if batches.active_batch(core.engine) is not None:
             write()
         else:
-            memory_snapshot.write_whole(core, write, chosen(options).expected)
+            memory_snapshot.write_whole(core, write, parse_options(options).expected)
 
     def _write_with(
         self, decide: Decide, request: tuple[Any, ...], options: MutationOptions, go_on: Callable[[], None] | None
     ) -> None:
         """Write a mutation, then call ``go_on`` unless the request was answered before, as one commit."""
-        core, request_id = self._core, chosen(options).request_id
-        is_answered = request_id is not None and core.answered(request_id, self._stream, request) is not None
+        core, request_id = self._core, parse_options(options).request_id
+        is_answered = request_id is not None and core.find_answer(request_id, self._stream, request) is not None
         if go_on is None or is_answered:
             self._write(decide, request, options)
             return
@@ -696,10 +698,10 @@ class Conversation(Handle):
             self._write(decide, request, options)
             go_on()
 
-        if batches.active(core.engine) is not None:
+        if batches.active_batch(core.engine) is not None:
             write()
         else:
-            memory_snapshot.write_whole(core, write, chosen(options).expected)
+            memory_snapshot.write_whole(core, write, parse_options(options).expected)
 
     @mutation
     def fork(
@@ -723,14 +725,14 @@ class Conversation(Handle):
         seq = None if at is None else seq_at(self._core.engine, at)
         stream = f"conversation/{checks.name(new_id, 'new_id')}"
         replaces = checks.flag(replace, "replace")
-        memory_snapshot.fork(self._core, self._stream, stream, self._opening, seq, replaces, chosen(options))
+        memory_snapshot.fork(self._core, self._stream, stream, self._opening, seq, replaces, parse_options(options))
         return Conversation(self._core, new_id, self._core.opening(), None)
 
     @mutation
     def close(self, *, drop: bool = False, **options: Unpack[MutationOptions]) -> None:
         """Release the handle; with ``drop=True``, end a fork for good, so that its state is empty from then on."""
         if checks.flag(drop, "drop"):
-            self._drop(memory_snapshot.dropping(self._stream, self._cited(options)), ("close", drop), options)
+            self._drop(memory_snapshot.decide_close(self._stream, self._source_seqs(options)), ("close", drop), options)
 
     @mutation
     def drop(self, **options: Unpack[MutationOptions]) -> None:
@@ -747,13 +749,13 @@ class Conversation(Handle):
         >>> memory.conversations(), memory.conversations(dropped=True)
         ([], ['chat-46'])
         """
-        self._drop(memory_snapshot.drop(self._cited(options)), ("drop",), options)
+        self._drop(memory_snapshot.drop(self._source_seqs(options)), ("drop",), options)
 
     def _drop(self, decide: Decide, call: tuple[Any, ...], options: MutationOptions) -> None:
         core, board = self._core, memory_snapshot.board_of(self._stream)
 
         def go_on() -> None:
-            core.write(board, memory_snapshot.dropped_board, at=None, call=())
+            core.write(board, memory_snapshot.drop_board, at=None, call=())
 
         # Another machine may have begun the board; the batch then conflicts, as what it read is out of date.
         has_board = core.engine.shared is not None or core.version(board)

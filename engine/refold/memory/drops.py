@@ -2,7 +2,7 @@
 
 from threading import Lock
 
-from refold.engine.scan import Sought
+from refold.engine.scan import EventFilter
 from refold.engine.transaction import Decide, erased_count
 from refold.errors import Closed
 from refold.event import Event, ForkDropped
@@ -35,7 +35,7 @@ class Drops:
             seq, streams = self._known.get(core.branch, (0, {}))
             head = core.engine.reader.current_head()
             if seq < head:
-                found = core.events(Sought((), (ForkDropped,)), after=seq, until=head)
+                found = core.events(EventFilter((), (ForkDropped,)), after=seq, until=head)
                 streams = streams | {stamp.stream: stamp.seq for _, stamp in found}
                 self._known[core.branch] = (head, streams)
             return streams
@@ -44,10 +44,10 @@ class Drops:
 def _is_dropped(core: Core, stream: str, at: int | None) -> bool:
     reader = core.engine.reader
     last = reader.last_seq(core.key(stream), reader.current_head() if at is None else at)
-    return bool(last) and isinstance(core.recorded(last).event, ForkDropped)
+    return bool(last) and isinstance(core.event(last).event, ForkDropped)
 
 
-def guarded(core: Core, stream: str, since: int, make: Event | Decide) -> Event | Decide:
+def guard(core: Core, stream: str, since: int, make: Event | Decide) -> Event | Decide:
     """Return ``make``, or a decision that raises ``Closed`` if the stream was dropped after the handle was taken."""
     seq = core.drops.seqs(core).get(stream, 0)
     if seq <= since:

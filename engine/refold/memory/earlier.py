@@ -14,14 +14,14 @@ from refold.engine.streams import key_of
 from refold.engine.transaction import erased_count
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT
-from refold.memory.reasons import shortened
+from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.text import words
 from refold.views.session import SESSION
 
 if TYPE_CHECKING:
-    from refold.index.messages import Look, Match
+    from refold.index.messages import MessageMatch, MessageView
     from refold.memory.message_indexes import MessageIndexes
 
 _ROLES: Final = ("user", "assistant")
@@ -58,7 +58,7 @@ def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
     if not places:
         return []
     with reader.state_lock:
-        written = reader.loader.recorded([seq for seq, _ in places])
+        written = reader.loader.recorded_events([seq for seq, _ in places])
     found = (
         Earlier(list(messages_of(recorded))[place], place) for (_, place), recorded in zip(places, written, strict=True)
     )
@@ -78,7 +78,7 @@ class EarlierMessages:
     def __init__(self, indexes: "Callable[[], MessageIndexes]") -> None:
         self._indexes = indexes
         self._lock = Lock()
-        self._newest: dict[int, _Newest] = {}
+        self._newest: dict[int, _NewestEvents] = {}
         self._erased_count = 0
 
     def clear(self) -> None:
@@ -107,7 +107,7 @@ class EarlierMessages:
         if not looks:
             return []
         found = read(reader, [(match.seq, match.place) for match in matches(looks, query, top_k)[0]])
-        return [each for each in found if not newest.is_taken_back(each.message, end)]
+        return [each for each in found if not newest.is_retracted(each.message, end)]
 
     def absence(
         self,
@@ -125,23 +125,23 @@ class EarlierMessages:
         """Return why a search with the same arguments does not find a message; empty if it does."""
         newest, end, looks = self._looks(reader, branch, at, stream, project, shown)
         with self._lock:
-            outside = newest.outside(message, stream, project, end)
+            outside = newest.exclusion(message, stream, project, end)
         if outside:
             return outside
         own = newest.rows_of(message, end)
-        rows = [(look, mask & ~look.without(own)) for look, mask in looks]
+        rows = [(look, mask & ~look.mask_without(own)) for look, mask in looks]
         if not any(mask.any() for _, mask in rows):
             return "its content was replaced"
         found, reason = matches(looks, query, top_k)
         places = [(match.seq, match.place) for match in found if (match.seq, match.place) in own]
         if not places:
             return _mismatch(looks, rows, query, reason, top_k)
-        is_taken_back = all(newest.is_taken_back(each.message, end) for each in read(reader, places))
+        is_taken_back = all(newest.is_retracted(each.message, end) for each in read(reader, places))
         return "what it said was taken back" if is_taken_back else ""
 
     def _looks(
         self, reader: Reader, branch: int, at: int | None, stream: str, project: str, shown: AbstractSet[int]
-    ) -> "tuple[_Newest, int, list[tuple[Look, Any]]]":
+    ) -> "tuple[_NewestEvents, int, list[tuple[MessageView, Any]]]":
         """Return the newest messages, the seq that they are searched at, and the rows that a conversation searches."""
         with self._lock:
             count = erased_count(reader)
@@ -150,16 +150,18 @@ class EarlierMessages:
                 self._erased_count = count
             end = reader.current_head() if at is None else at
             after = max(end - EARLIER_EVENTS_COUNT, 0)
-            newest = self._reached(reader, branch, after, end)
+            newest = self._fill_newest(reader, branch, after, end)
             return newest, end, list(newest.looks(stream, project, after, end, shown))
 
-    def _reached(self, reader: Reader, branch: int, after: int, end: int) -> "_Newest":
+    def _fill_newest(self, reader: Reader, branch: int, after: int, end: int) -> "_NewestEvents":
         """Return the messages of a branch after a seq and up to another one."""
         newest = self._newest.get(branch)
         if newest is None or after - newest.after > EARLIER_EVENTS_COUNT:
-            newest = self._newest[branch] = _Newest(reader, self._indexes, branch, after)
+            newest = self._newest[branch] = _NewestEvents(reader, self._indexes, branch, after)
         elif after < newest.after:
-            newest = _Newest(reader, self._indexes, branch, after)  # Of a moment long ago: used once and not kept.
+            newest = _NewestEvents(
+                reader, self._indexes, branch, after
+            )  # Of a moment long ago: used once and not kept.
         newest.fill(end)
         return newest
 
@@ -175,19 +177,19 @@ class Criteria(NamedTuple):
     """Why no message can answer. With a subject, they are too common; without one, the query is everyday talk."""
 
 
-def criteria_of(looks: "Sequence[Look]", query: str) -> Criteria:
+def criteria_of(looks: "Sequence[MessageView]", query: str) -> Criteria:
     """Judge a query by the words that say what it is about, and by how rare they are among the rows."""
     from refold.index.messages import RANKING  # noqa: PLC0415 - imported on first use
-    from refold.index.terms import STEMMERS, asks, fact_words, subject_of, without_contractions, words_of  # noqa: PLC0415
+    from refold.index.terms import STEMMERS, fact_words, is_question, strip_contractions, subject_of, words_of  # noqa: PLC0415
 
     query = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
-    text, stem = without_contractions(query), STEMMERS[RANKING.stemmer]
+    text, stem = strip_contractions(query), STEMMERS[RANKING.stemmer]
     subject = words_of(subject_of(text))[0]
     if len(set(map(stem, subject))) >= _WORDS_MIN:
         return Criteria(" ".join(subject), _WORDS_MIN, text)
-    if subject and not asks(query):
+    if subject and not is_question(query):
         return Criteria("", 1, "", f"it is no question, and {subject[0]!r} alone says what it is about")
-    subject = subject or (fact_words(text) if asks(query) else [])
+    subject = subject or (fact_words(text) if is_question(query) else [])
     if not subject:
         return Criteria("", 1, "", "all of its words are everyday talk")
     rare = " ".join(word for word in subject if _is_rare(looks, stem(word)))
@@ -195,7 +197,7 @@ def criteria_of(looks: "Sequence[Look]", query: str) -> Criteria:
     return Criteria(rare or " ".join(subject), 1, rare, reason)
 
 
-def matches(looks: "Sequence[tuple[Look, Any]]", query: str, top_k: int) -> "tuple[list[Match], str]":
+def matches(looks: "Sequence[tuple[MessageView, Any]]", query: str, top_k: int) -> "tuple[list[MessageMatch], str]":
     """Search rows, each with a mask of those that can be found; return matches, or none and why nothing answers."""
     from refold.index import messages as index  # noqa: PLC0415 - imported on first use
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
@@ -204,16 +206,16 @@ def matches(looks: "Sequence[tuple[Look, Any]]", query: str, top_k: int) -> "tup
     roles = [ROLE_NUMBERS[role] for role in _ROLES]
     criteria = criteria_of(rows, query)
     if criteria.reason:
-        whole = _whole(looks, top_k) if criteria.subject else []
+        whole = _all_user_messages(looks, top_k) if criteria.subject else []
         return whole, _WHOLE if whole else criteria.reason
 
-    def best(text: str, count: int, words_min: int) -> "list[Match]":
+    def best(text: str, count: int, words_min: int) -> "list[MessageMatch]":
         return index.search(rows, text, roles, count, words_min=words_min, among=masks)
 
     found = best(criteria.subject, 1, criteria.words_min)
     relevance = found[0].score * found[0].words / criteria.words_min if found else 0.0
     if relevance < _RELEVANCE_MIN:
-        whole = _whole(looks, top_k)
+        whole = _all_user_messages(looks, top_k)
         if whole:
             return whole, _WHOLE
         best_has = f"the best message has a relevance of {relevance:.2f}, under {_RELEVANCE_MIN}"
@@ -225,53 +227,57 @@ def matches(looks: "Sequence[tuple[Look, Any]]", query: str, top_k: int) -> "tup
         return found, ""
     # It was asked before, or only an answer has its words, which can be that nothing is known.
     places = {(match.seq, match.place) for match in found}
-    whole = [match for match in _whole(looks, top_k) if (match.seq, match.place) not in places]
+    whole = [match for match in _all_user_messages(looks, top_k) if (match.seq, match.place) not in places]
     return [*found, *whole], _WHOLE if whole else ""
 
 
-def _whole(looks: "Sequence[tuple[Look, Any]]", top_k: int) -> "list[Match]":
+def _all_user_messages(looks: "Sequence[tuple[MessageView, Any]]", top_k: int) -> "list[MessageMatch]":
     """Return all that users said, newest first, without questions; nothing if it is more than a query may bring."""
-    from refold.index.messages import Match  # noqa: PLC0415 - imported on first use
+    from refold.index.messages import MessageMatch  # noqa: PLC0415 - imported on first use
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
-    found, count = list[Match](), 0
+    found, count = list[MessageMatch](), 0
     for number, (look, mask) in enumerate(looks):
         rows = (mask & (look.roles == ROLE_NUMBERS["user"]) & (look.questions <= _ASKING_SHARE)).nonzero()[0]
         count += int(look.lengths[rows].sum())
         if count > _WHOLE_WORDS_MAX or len(found) + len(rows) > top_k:
             return []
-        found += [Match(number, int(look.seqs[row]), int(look.places[row]), 0.0, 0, {}) for row in rows]
+        found += [MessageMatch(number, int(look.seqs[row]), int(look.places[row]), 0.0, 0, {}) for row in rows]
     return sorted(found, key=lambda match: (match.seq, match.place), reverse=True)
 
 
 def _mismatch(
-    looks: "Sequence[tuple[Look, Any]]", own: "Sequence[tuple[Look, Any]]", query: str, reason: str, top_k: int
+    looks: "Sequence[tuple[MessageView, Any]]",
+    own: "Sequence[tuple[MessageView, Any]]",
+    query: str,
+    reason: str,
+    top_k: int,
 ) -> str:
     """Return why a query does not find the message that the masks of ``own`` mark, and which of its words count."""
     from refold.index.messages import search  # noqa: PLC0415 - imported on first use
-    from refold.index.terms import without_contractions  # noqa: PLC0415
+    from refold.index.terms import strip_contractions  # noqa: PLC0415
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in own]
-    criteria, name = criteria_of(rows, query), repr(shortened(query))
+    criteria, name = criteria_of(rows, query), repr(shorten(query))
     if criteria.reason:
         return f"{name} brings {'this one not' if reason == _WHOLE else 'no messages'}: {reason or criteria.reason}"
     if not reason and search(rows, criteria.query, None, 1, among=masks):
         return f"other messages are better for {name}, and {top_k} at most are taken"
     subject = dict.fromkeys(criteria.subject.split())
-    rest = [word for word in dict.fromkeys(words(without_contractions(query))) if word not in subject]
+    rest = [word for word in dict.fromkeys(words(strip_contractions(query))) if word not in subject]
     best = search(rows, criteria.subject, None, 1, among=masks)
-    count, listing = best[0].words if best else 0, shortened(", ".join(subject))
-    but = f", and {shortened(', '.join(rest))} do not" if rest else ""
+    count, listing = best[0].words if best else 0, shorten(", ".join(subject))
+    but = f", and {shorten(', '.join(rest))} do not" if rest else ""
     return f"of the words of {name} {listing} count{but}; the message has {count}{reason and f', and {reason}'}"
 
 
-def _is_rare(looks: "Sequence[Look]", term: str) -> bool:
+def _is_rare(looks: "Sequence[MessageView]", term: str) -> bool:
     """Return whether few messages have a term, not counting messages that mostly ask."""
     having = sum(int((look.questions[look.rows_of(term)] <= _ASKING_SHARE).sum()) for look in looks)
     return having <= max(_RARE_COUNT, _RARE_SHARE * sum(len(look.seqs) for look in looks))
 
 
-class _Newest:
+class _NewestEvents:
     """The newest events of a branch: the messages of each project, and how conversations are related."""
 
     def __init__(self, reader: Reader, indexes: "Callable[[], MessageIndexes]", branch: int, after: int) -> None:
@@ -302,7 +308,7 @@ class _Newest:
     def _take(self, recorded: Recorded) -> None:
         event, stamp = recorded
         if isinstance(event, (ConversationOpened, Forked, StateImported)):
-            self._meet(recorded, event.project)
+            self._record_project(recorded, event.project)
         elif isinstance(event, ForkDropped):
             self._dropped[stamp.stream] = stamp.seq
             self._scope_of.pop(stamp.stream, None)
@@ -320,7 +326,7 @@ class _Newest:
             elif stamp.stream in self._questions:
                 self._question_of[stamp.seq] = self._questions[stamp.stream]
 
-    def _meet(self, recorded: Recorded, project: str | None) -> None:
+    def _record_project(self, recorded: Recorded, project: str | None) -> None:
         """Record the project of a conversation from the event that began it."""
         event, stream = recorded.event, recorded.stamp.stream
         if isinstance(event, Forked) and event.base_stream:
@@ -341,24 +347,24 @@ class _Newest:
             name = self._reader.names().stream(first.event.base_stream)
         for first in reversed(unmet):
             if isinstance(first.event, ConversationOpened):
-                self._meet(first, first.event.project)
+                self._record_project(first, first.event.project)
             else:  # A fork that was dropped may have begun anew in another project.
                 key = key_of(self._branch, first.stamp.stream)
-                self._meet(first, self._reader.read(key, _project, self.after))
+                self._record_project(first, self._reader.read(key, _project, self.after))
         return self._scope_of.get(stream, stream)
 
     def _first(self, stream: str) -> Recorded | None:
         with self._reader.state_lock:
             slot = self._reader.slot(key_of(self._branch, stream))
             seq = next(iter(() if slot is None else self._reader.loader.seqs_between(slot, 0, slot.seq)), None)
-            return None if seq is None else self._reader.loader.recorded([seq])[0]
+            return None if seq is None else self._reader.loader.recorded_events([seq])[0]
 
     def _root(self, stream: str) -> str:
         while stream in self._bases:
             stream = self._bases[stream][0]
         return stream
 
-    def is_taken_back(self, message: Message, end: int) -> bool:
+    def is_retracted(self, message: Message, end: int) -> bool:
         """Return whether all that a message said was retracted at a seq, or all that the message it answers said."""
         question = self._question_of.get(message.seq)
         if question is not None and self._retractions.hides(question, None, end):
@@ -367,7 +373,7 @@ class _Newest:
 
     def looks(
         self, stream: str, project: str, after: int, end: int, shown: AbstractSet[int]
-    ) -> "Iterator[tuple[Look, Any]]":
+    ) -> "Iterator[tuple[MessageView, Any]]":
         """Yield the rows that a conversation searches, each time with a mask of those it can find."""
         own = self._scope_name(stream)
         common = f"project/{project}"
@@ -380,7 +386,7 @@ class _Newest:
 
     def _mask(
         self,
-        look: "Look",
+        look: "MessageView",
         numbers: Mapping[str, int],
         stream: str,
         end: int,
@@ -398,7 +404,7 @@ class _Newest:
         for dropped, seq in self._dropped.items():
             if seq <= end and dropped in numbers:
                 mask &= (look.streams != numbers[dropped]) | (look.seqs > seq)
-        return mask & look.without(self._hidden(end, shown)) if self._replaced else mask
+        return mask & look.mask_without(self._hidden_rows(end, shown)) if self._replaced else mask
 
     def _ends(self, stream: str) -> dict[str, int]:
         """Return the seqs until which a conversation shares the past of its relatives, and of itself without end."""
@@ -412,7 +418,7 @@ class _Newest:
             stream, base_seq = self._bases[stream]
             until = min(until, base_seq)
 
-    def outside(self, earlier: Earlier, stream: str, project: str, end: int) -> str:
+    def exclusion(self, earlier: Earlier, stream: str, project: str, end: int) -> str:
         """Return why a message is not among those that a conversation searches at a seq; empty if it may be."""
         message, home = earlier.message, earlier.message.stamp.stream
         if message.role not in _ROLES:
@@ -440,7 +446,7 @@ class _Newest:
         )
         return {(message.seq, earlier.place), *replaced}
 
-    def _hidden(self, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:
+    def _hidden_rows(self, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:
         """Return seq and place of the messages whose content was replaced later, or is shown already."""
         known = [each for each in self._replaced if each[1] <= end]
         last = {(stream, event.id): seq for stream, seq, event in known}

@@ -15,7 +15,7 @@ from refold.message import (
     MessageReplaced,
     imported_messages,
     message_event,
-    replaced,
+    replace_content,
 )
 from refold.views.window import WINDOW, MessageRemoved, Window
 
@@ -81,19 +81,19 @@ def replace(
         window = state.part(WINDOW)
         live = window.find(key)
         if live is None:
-            raise NotFound(f"message {checks.shown(key)} is not in the window of {stream}; see window()")
+            raise NotFound(f"message {checks.brief(key)} is not in the window of {stream}; see window()")
         new = made if made.role == live.role else given.as_event(core, live.role)
-        event = _replacing(core, window, live, new, cited)
+        event = _replacement_event(core, window, live, new, cited)
         before.append(live)
         return event
 
     call = ("replace", key, made.text, made.parts, made.name, made.calls, given.tool_call_id, made.extra, given.tokens)
     noted = write(decide, call)
     event: Any = noted.event
-    return replaced(before[-1] if before else _message_before(core, stream, event.id, noted), event, noted.stamp)
+    return replace_content(before[-1] if before else _message_before(core, stream, event.id, noted), event, noted.stamp)
 
 
-def _replacing(
+def _replacement_event(
     core: Core, window: Window, live: Message, new: MessageAppended, cited: tuple[int, ...]
 ) -> MessageReplaced:
     if live.id == window.summary:
@@ -120,11 +120,11 @@ def _replacing(
         new.calls,
         new.extra,
     )
-    _check_pinned(window, event, live)
+    _check_pinned_tokens(window, event, live)
     return event
 
 
-def _check_pinned(window: Window, event: MessageReplaced, live: Message) -> None:
+def _check_pinned_tokens(window: Window, event: MessageReplaced, live: Message) -> None:
     if not window.pinned:
         return
     then = window.copy()
@@ -138,6 +138,6 @@ def _check_pinned(window: Window, event: MessageReplaced, live: Message) -> None
 
 def _place_of(core: Core, live: Message) -> int:
     """Return the place of a message in the imported state that it came with."""
-    event, stamp = core.recorded(live.stamp.seq)
+    event, stamp = core.event(live.stamp.seq)
     assert isinstance(event, StateImported), f"seq {stamp.seq} imported a state"
     return next(place for place, each in enumerate(imported_messages(event, stamp)) if each.id == live.id)

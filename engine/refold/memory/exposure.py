@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold import checks, fold
-from refold.engine.scan import Sought
+from refold.engine.scan import EventFilter
 from refold.entry import MemoriesRecalled
 from refold.errors import NotFound
 from refold.event import FLAG_BASE, Forked, Recorded, Restored, unpack_json
@@ -14,7 +14,7 @@ from refold.log.record import SEQ
 from refold.memory.blame import KEY_KINDS, revisions
 from refold.memory.options import Core, core_of
 from refold.memory.reasons import Exposure, Influence, sentence_of
-from refold.memory.subjects import Stay, Subject, messages_by, name_of, resolved, stays, stretches, subjects_of
+from refold.memory.subjects import Stay, Subject, find_subjects, messages_by, name_of, stays, stretches, subjects_of
 from refold.message import MessageAppended, MessageReplaced
 from refold.views.session import ContextShown
 from refold.views.skills import SkillLearned
@@ -75,7 +75,7 @@ class Display(NamedTuple):
         skills: list[tuple[str, str, float]] = unpack_json(event.skills) if event.skills else []
         return cls(memory, event, stamp.seq, stamp.stream, budget, plan, skills)
 
-    def rebuilt(self) -> Any:
+    def rebuild(self) -> Any:
         """Rebuild the context; return ``None`` if this installation cannot."""
         try:
             return self.memory.rebuild(self.seq).context
@@ -84,11 +84,11 @@ class Display(NamedTuple):
 
     def text(self, part: str) -> str:
         """Return the text of a part, empty if there was none or it cannot be rebuilt."""
-        context = self.rebuilt()
+        context = self.rebuild()
         found = None if context is None else context.part(part)
         return "" if found is None else str(found.text)
 
-    def skills_shown(self) -> list[str]:
+    def list_skills(self) -> list[str]:
         """Return the names of the skills that it shows, best first."""
         kept: int = self.plan.get("skills", 0) if self.plan.get("skills_chars", 1) else 0
         if kept > 1:  # The last of several may have been cut to nothing.
@@ -103,7 +103,7 @@ class Display(NamedTuple):
     def replacement_of(self, core: Core, subject: Subject) -> int:
         """Return the seq of the content that replaced a message's own, if that is what it quotes, else 0."""
         for seq in self.event.sources[len(self.event.sources) - len(self.plan.get("places", ())) :]:
-            event = core.recorded(seq).event
+            event = core.event(seq).event
             if isinstance(event, MessageReplaced) and (event.id, event.origin) == (subject.key, subject.seq):
                 return seq
         return 0
@@ -121,7 +121,7 @@ class Display(NamedTuple):
             return subject.seq in self.plan.get("episodes", ())
         if subject.kind == "skill":
             name = skill_name(core, subject)
-            return name in [each for each, _, _ in self.skills] and name in self.skills_shown()
+            return name in [each for each, _, _ in self.skills] and name in self.list_skills()
         if subject.kind == "message":
             return self.quotes(subject.seq) or self.asks(subject.key) or self._has_in_window(core, subject)
         if not event.names:  # It was erased: it may have shown everything there was, so it counts.
@@ -132,7 +132,7 @@ class Display(NamedTuple):
         is_of_others = name != owner
         if part not in event.names or is_of_others or subject.seq > event.origin:
             return False
-        origin = core.recorded(subject.seq)
+        origin = core.event(subject.seq)
         if origin.stamp.erased:
             return True  # Its text is gone and cannot be looked for: it is enough that the part for its kind was shown.
         words = subject.key or getattr(origin.event, "text", "") or getattr(origin.event, "path", "")
@@ -151,13 +151,13 @@ class Display(NamedTuple):
         tokens = dict(zip(event.names, event.tokens, strict=True))
         if tokens.get("window", 0) + tokens.get("system", 0) == count:
             return True
-        context = self.rebuilt()
+        context = self.rebuild()
         return context is None or subject.key in [message.id for message in context.window]
 
 
 def skill_name(core: Core, subject: Subject) -> str:
     """Return the name under which a skill is selected and shown; a learned skill also has an id."""
-    event = core.recorded(subject.seq).event if subject.seq else None
+    event = core.event(subject.seq).event if subject.seq else None
     return event.name if isinstance(event, SkillLearned) and event.id == subject.key else subject.key
 
 
@@ -170,17 +170,17 @@ def exposures(
         return Display.of(memory, recorded).shows(core, subject)
 
     if subject.kind == "memory":
-        found = core.events(Sought((subject.key.encode(),)), until=at)
+        found = core.events(EventFilter((subject.key.encode(),)), until=at)
         return [recorded for recorded in found if _lists(recorded, subject.key)]
     if subject.kind == "message":
         own = stays(core, subject.stream, subject.key, subject.seq, at) if known_stays is None else known_stays
         spans = [(stay.came - 1, stay.left or at) for stay in own]
         shown = [each for span in spans for each in _contexts(core, subject.stream, *span) if shows(each)]
         known = {each.stamp.seq for each in shown}
-        quoting = [each for each in _derived(core, subject.seq, at) if each.stamp.seq not in known]
+        quoting = [each for each in _citations(core, subject.seq, at) if each.stamp.seq not in known]
         displays = [(each, Display.of(memory, each)) for each in quoting if isinstance(each.event, ContextShown)]
         shown += [each for each, display in displays if display.quotes(subject.seq) or display.asks(subject.key)]
-        recalls = core.events(Sought((), (MessagesRecalled,)), subject.stream, after=subject.seq, until=at)
+        recalls = core.events(EventFilter((), (MessagesRecalled,)), subject.stream, after=subject.seq, until=at)
         shown += [
             each for each in recalls if isinstance(each.event, MessagesRecalled) and subject.key in each.event.ids
         ]
@@ -210,21 +210,21 @@ def _last_seq(core: Core, subject: Subject, at: int) -> int:
     if subject.key:
         values = [value.seq for value in revisions(core, subject.stream, subject.kind, subject.key, at)]
     else:
-        later = core.events(Sought(()), subject.stream, after=subject.seq, until=at)
+        later = core.events(EventFilter(()), subject.stream, after=subject.seq, until=at)
         values = [stamp.seq for event, stamp in later if getattr(event, "prior", 0) == subject.seq]
     return next((seq for seq in values if seq > subject.seq), at)
 
 
 def _contexts(core: Core, stream: str | None, after: int, until: int) -> Iterator[Recorded]:
-    return core.events(Sought((), (ContextShown,)), stream, after=after, until=until)
+    return core.events(EventFilter((), (ContextShown,)), stream, after=after, until=until)
 
 
-def _derived(core: Core, seq: int, at: int) -> list[Recorded]:
+def _citations(core: Core, seq: int, at: int) -> list[Recorded]:
     """Return the events that cite an event as a source."""
     reader, source = core.engine.reader, SEQ.pack(seq)
     seqs = [SEQ.unpack(key[SEQ.size :])[0] for key, _ in scan(reader.log, "derived", source, PAGE_EVENTS)]
     with reader.state_lock:
-        return reader.loader.recorded([each for each in seqs if each <= at])
+        return reader.loader.recorded_events([each for each in seqs if each <= at])
 
 
 # Influence: the turns that held something.
@@ -234,8 +234,8 @@ def influence_of(memory: "Memory", x: object, conversation: object) -> Influence
     """Return the turns that held what a caller refers to."""
     core, frozen = core_of(memory)
     at = core.engine.reader.current_head() if frozen is None else frozen
-    found = resolved(core, x, name_of(conversation), at)
-    about = str(found[0]) if len(found) == 1 else checks.shown(x)
+    found = find_subjects(core, x, name_of(conversation), at)
+    about = str(found[0]) if len(found) == 1 else checks.brief(x)
     return influence(memory, core, found, about, at)
 
 
@@ -256,7 +256,7 @@ def _turns(memory: "Memory", core: Core, subjects: Collection[Subject], at: int)
     messages: dict[str, list[Subject]] = {}
     memories = {subject.key for subject in subjects if subject.kind == "memory"}
     answers: dict[str, tuple[int, int]] = {}
-    for stream, seq in _showings(memory, core, subjects, memories, at):
+    for stream, seq in _display_seqs(memory, core, subjects, memories, at):
         begin, answer = answers.get(stream, (0, 0))
         if not 0 < begin <= seq or 0 < answer <= seq:  # Otherwise the answer is the same as for the showing before.
             answer = _answer_after(core, stream, seq, at)
@@ -270,13 +270,13 @@ def _turns(memory: "Memory", core: Core, subjects: Collection[Subject], at: int)
             yield from ((each.removeprefix(_CONVERSATION), answer, 0) for answer in _window_turns(core, each, own, at))
 
 
-def _showings(
+def _display_seqs(
     memory: "Memory", core: Core, subjects: Collection[Subject], memories: set[str], at: int
 ) -> Iterator[tuple[str, int]]:
     """Yield the conversation and the seq of each context and recall that showed one of the subjects."""
     others = [subject for subject in subjects if subject.kind != "memory"]
     if memories:
-        sought = Sought((), (ContextShown, MemoriesRecalled))
+        sought = EventFilter((), (ContextShown, MemoriesRecalled))
         for event, stamp in core.events(sought, until=at):
             if memories.isdisjoint(getattr(event, "ids", ())):
                 continue
@@ -303,7 +303,7 @@ def _showings(
 def _forks(core: Core, stream: str, after: int, at: int) -> Iterator[str]:
     """Yield the conversations that continued from a state of another, directly or through others."""
     names, known = core.engine.reader.names(), {stream}
-    for event, stamp in core.events(Sought((), (), FLAG_BASE), after=after, until=at):
+    for event, stamp in core.events(EventFilter((), (), FLAG_BASE), after=after, until=at):
         is_other = stamp.stream.startswith(_CONVERSATION) and stamp.stream not in known
         base = event.base_stream if isinstance(event, (Forked, Restored)) else 0
         if is_other and base and names.stream(base) in known:
@@ -314,12 +314,12 @@ def _forks(core: Core, stream: str, after: int, at: int) -> Iterator[str]:
 def _window_turns(core: Core, stream: str, subjects: Collection[Subject], at: int) -> Iterator[int]:
     """Yield the seqs of the answers before which the window held a message, unless a context was shown instead."""
     if len(subjects) > _PASS_COUNT_MIN:
-        yield from _passed_turns(core, stream, frozenset(subject.key for subject in subjects), at)
+        yield from _fold_turns(core, stream, frozenset(subject.key for subject in subjects), at)
         return
     for subject in subjects:
         for stay in stays(core, stream, subject.key, subject.seq, at):
             is_shown_apart = False
-            sought = Sought((), (MessageAppended, ContextShown))
+            sought = EventFilter((), (MessageAppended, ContextShown))
             for event, stamp in core.events(sought, stream, after=stay.came, until=stay.left or at):
                 if isinstance(event, ContextShown):
                     is_shown_apart = True
@@ -329,7 +329,7 @@ def _window_turns(core: Core, stream: str, subjects: Collection[Subject], at: in
                     is_shown_apart = False
 
 
-def _passed_turns(core: Core, stream: str, ids: Collection[str], at: int) -> Iterator[int]:
+def _fold_turns(core: Core, stream: str, ids: Collection[str], at: int) -> Iterator[int]:
     reader = core.engine.reader
     for begin, end in reversed(list(stretches(core, stream, at))):
         with reader.state_lock:
@@ -369,7 +369,7 @@ def _answer(core: Core, conversation: str, answer: int, at: int) -> tuple[str, t
             then.append(stamp.seq)
         if len(then) >= _THEN_COUNT_MAX:
             break
-    return sentence_of(core.recorded(answer)), tuple(then)
+    return sentence_of(core.event(answer)), tuple(then)
 
 
 def reach(core: Core, seqs: Collection[int]) -> tuple[int, int]:
@@ -384,16 +384,18 @@ def reach(core: Core, seqs: Collection[int]) -> tuple[int, int]:
             by_branch.setdefault(reader.streams.branch_of(number), []).append(seq)
     turns, conversations = 0, 0
     for branch, own in by_branch.items():
-        there = core.to(branch)
+        there = core.with_branch(branch)
         with reader.state_lock:
-            subjects = [subject for recorded in reader.loader.recorded(own) for subject in _brought(recorded)]
-        memory = Memory._behind(there, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            subjects = [
+                subject for recorded in reader.loader.recorded_events(own) for subject in _new_subjects(recorded)
+            ]
+        memory = Memory._from_core(there, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         found = influence(memory, there, subjects, "", reader.current_head())
         turns, conversations = turns + len(found.turns), conversations + len(found.conversations)
     return turns, conversations
 
 
-def _brought(recorded: Recorded) -> list[Subject]:
+def _new_subjects(recorded: Recorded) -> list[Subject]:
     """Return the subjects that an event brought; for an imported state, all its messages."""
     stamp = recorded.stamp
     messages = [Subject("message", stamp.stream, each.id, stamp.seq) for each in messages_by(recorded)]

@@ -24,7 +24,7 @@ from refold.fold import State
 from refold.limits import CONTEXT_BYTES_MAX, KEYWORDS_COUNT_MAX, NAME_BYTES_MAX, REDO_COUNT_MAX
 from refold.memory.options import Core, Options, nanoseconds
 from refold.text import keywords as keywords_of
-from refold.views.facts import FACTS, Facts, updated
+from refold.views.facts import FACTS, Facts, apply_update
 
 if TYPE_CHECKING:
     import datetime
@@ -86,12 +86,12 @@ class ProjectStream(NamedTuple):
         """Return a memory; raise ``NotFound`` if there is none."""
         entry = facts.entries.get(entry_id)
         if entry is None:
-            raise self.missing(entry_id)
+            raise self.not_found(entry_id)
         return entry
 
-    def missing(self, entry_id: str) -> NotFound:
+    def not_found(self, entry_id: str) -> NotFound:
         """Return the error for an id that no memory has."""
-        return NotFound(f"{self.name} has no memory {checks.shown(entry_id)}; list() and search() show those it has")
+        return NotFound(f"{self.name} has no memory {checks.brief(entry_id)}; list() and search() show those it has")
 
     def entry_after(self, noted: Recorded, entry_id: str) -> Entry:
         """Return a memory as the event of an earlier request left it."""
@@ -101,7 +101,7 @@ class ProjectStream(NamedTuple):
     def deliver(self, entry: Entry) -> Entry:
         """Return a memory for the caller; the engine completes its seqs and times when the open batch is committed."""
         if entry.body_seq < 0 or entry.updated_ns is None:
-            batch = batches.active(self.core.engine)
+            batch = batches.active_batch(self.core.engine)
             assert batch is not None, "a provisional memory outside a batch"
             entry = replace(entry)
             batch.transaction.entries.append(entry)
@@ -131,7 +131,7 @@ GIVEN: Final = "given"
 """The model of vectors that a caller gave without an embedder."""
 
 
-def fitting(own: tuple[str, int], vector: Vector, *, is_empty: bool) -> str:
+def check_model(own: tuple[str, int], vector: Vector, *, is_empty: bool) -> str:
     """Return the model of a vector of a project; raise ``EmbeddingMismatch`` for another model or dimension."""
     model, dim = own
     if is_empty:
@@ -157,7 +157,7 @@ class FactInput(NamedTuple):
     occurred_ns: int | None
 
     @classmethod
-    def checked(
+    def parse(
         cls,
         core: Core,
         sources: Sequence[Any],
@@ -185,14 +185,14 @@ class FactInput(NamedTuple):
             origin=origin,
             content=text,
             category=checks.one_of(category, "category", CATEGORIES),
-            keywords=keywords_of(text)[:KEYWORDS_COUNT_MAX] if keywords is None else checked_keywords(keywords),
+            keywords=keywords_of(text)[:KEYWORDS_COUNT_MAX] if keywords is None else check_keywords(keywords),
             importance=checks.fraction(importance, "importance"),
             status=checks.one_of(status, "status", STATUSES),
             extra=None if metadata is None else checks.json_object(metadata, "metadata"),
             session=session,
             context=context,
         )
-        given = None if vector is None else core.embedding.given(vector)
+        given = None if vector is None else core.embedding.parse_vector(vector)
         return cls(fields, given, None if occurred is None else nanoseconds(occurred, "occurred"))
 
     @property
@@ -211,7 +211,7 @@ class FactInput(NamedTuple):
         """Return the event that adds the memory; raise ``Stale`` if it has no vector yet."""
         if vector is None:
             raise Stale
-        model = fitting((facts.model, facts.dim), vector, is_empty=not facts.entries)
+        model = check_model((facts.model, facts.dim), vector, is_empty=not facts.entries)
         return replace(self.fields, id=entry_id, vector=vector.packed, model=model)
 
 
@@ -223,22 +223,22 @@ def _source(core: Core, source: object) -> tuple[str | None, int]:
         return checks.text(source, "source", NAME_BYTES_MAX, "NAME_BYTES_MAX") or None, 0
     (seq,) = core.sources((source,))
     if seq < 0:
-        batch = batches.active(core.engine)
+        batch = batches.active_batch(core.engine)
         assert batch is not None, "a provisional source outside a batch"
-        stream = batch.transaction.recorded(-seq - 1)[1].stream
+        stream = batch.transaction.recorded_event(-seq - 1)[1].stream
     else:
-        stream = core.engine.reader.loader.recorded([seq])[0].stamp.stream
+        stream = core.engine.reader.loader.recorded_events([seq])[0].stamp.stream
     kind, _, name = stream.partition("/")
     return (name if kind == "conversation" else None), seq
 
 
-def checked_keywords(keywords: object) -> tuple[str, ...]:
+def check_keywords(keywords: object) -> tuple[str, ...]:
     """Return keywords lower-cased, stripped of surrounding spaces and without duplicates, in their order."""
     words = (word.strip().lower() for word in checks.texts(keywords, "keywords", "a keyword"))
     return checks.keywords(tuple(dict.fromkeys(word for word in words if word)))
 
 
-def checked_id(entry_id: object) -> str:
+def check_id(entry_id: object) -> str:
     """Return the id of a memory, given as an id or as the memory."""
     return entry_id.id if isinstance(entry_id, Entry) else checks.text(entry_id, "id")
 
@@ -254,7 +254,7 @@ class FactChanges(NamedTuple):
     vector: Vector | None
 
     @classmethod
-    def checked(
+    def parse(
         cls,
         core: Core,
         content: object,
@@ -271,10 +271,10 @@ class FactChanges(NamedTuple):
         return cls(
             content=text,
             category=None if category is None else checks.one_of(category, "category", CATEGORIES),
-            keywords=None if keywords is None else checked_keywords(keywords),
+            keywords=None if keywords is None else check_keywords(keywords),
             importance=None if importance is None else checks.fraction(importance, "importance"),
             extra=None if metadata is None else checks.json_object(metadata, "metadata"),
-            vector=None if vector is None else core.embedding.given(vector),
+            vector=None if vector is None else core.embedding.parse_vector(vector),
         )
 
     def fingerprint(self, entry_id: str) -> tuple[Any, ...]:
@@ -282,7 +282,7 @@ class FactChanges(NamedTuple):
         packed = None if self.vector is None else self.vector.packed
         return ("update", entry_id, self.content, self.category, self.keywords, self.importance, self.extra, packed)
 
-    def applied(self, entry: Entry) -> Entry:
+    def apply(self, entry: Entry) -> Entry:
         """Return the changed memory; keywords that were found in the old content are found anew in the new content."""
         content = entry.content if self.content is None else self.content
         words = entry.words if self.keywords is None else self.keywords
@@ -299,7 +299,7 @@ class FactChanges(NamedTuple):
 
         ``vector`` is the vector of the new text, or the one that the caller gave.
         """
-        target = self.applied(entry)
+        target = self.apply(entry)
         names = ("content", "category", "keywords", "importance", "metadata")
         changed = tuple(name for name in names if getattr(entry, name) != getattr(target, name))
         if "content" in changed:
@@ -310,7 +310,7 @@ class FactChanges(NamedTuple):
             return None
         packed, model = b"", ""
         if vector is not None:
-            model = fitting((facts.model, facts.dim), vector, is_empty=len(facts.entries) == 1)
+            model = check_model((facts.model, facts.dim), vector, is_empty=len(facts.entries) == 1)
             packed = vector.packed
         has_body = not {"content", "keywords", "metadata"}.isdisjoint(changed)
         return MemoryUpdated(
@@ -329,7 +329,7 @@ class FactChanges(NamedTuple):
 
 def refuse_twin(facts: Facts, entry: Entry, content: str) -> None:
     """Raise ``InvalidInput`` if another memory already has the content that a memory is about to get."""
-    twin = facts.with_content(content)
+    twin = facts.find_content(content)
     if twin is not None and twin.id != entry.id:
         raise InvalidInput(f"the memory {twin.id} says exactly this; delete one of the two, or update that one")
 
@@ -346,13 +346,13 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
 
     def attempt() -> Entry:
         vector = given.vector
-        if vector is None and stream.read(lambda facts: facts.with_content(given.content)) is None:
+        if vector is None and stream.read(lambda facts: facts.find_content(given.content)) is None:
             vector = stream.core.embedding.of(given.content)
         existing: list[Entry] = []
 
         def decide(state: State) -> Event | None:
             facts = state.part(FACTS)
-            twin = facts.with_content(given.content)
+            twin = facts.find_content(given.content)
             if twin is None:
                 return given.event(facts, entry_id, vector)
             existing.append(twin)
@@ -364,9 +364,9 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
             assert isinstance(event, MemoryAdded), event
             # The memory that answered the request may have been erased since.
             return Entry(event.id, erased=True) if stamp.erased else stream.deliver(entry_of(event, stamp))
-        entry = existing[-1] if existing else stream.read(lambda facts: facts.with_content(given.content))
+        entry = existing[-1] if existing else stream.read(lambda facts: facts.find_content(given.content))
         if entry is None:
-            raise stream.missing(given.content)
+            raise stream.not_found(given.content)
         return entry
 
     return stream.retry(attempt)
@@ -385,7 +385,7 @@ def update(stream: ProjectStream, entry_id: str, changes: FactChanges, options: 
         return stream.change(
             entry_id,
             lambda facts, entry: changes.event(facts, entry, vector, sources),
-            updated,
+            apply_update,
             changes.fingerprint(entry_id),
             options,
         )

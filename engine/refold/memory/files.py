@@ -20,8 +20,8 @@ from refold.views.files import (
     FileCreated,
     FileDeleted,
     FileEdited,
+    FileNode,
     FileRenamed,
-    Node,
     Tree,
 )
 
@@ -48,8 +48,8 @@ def clean_path(path: object, what: str = "path") -> str:
         raise InvalidInput(f"Path must start with {ROOT}, got: {given}")
     match = SUSPICIOUS.search(given)
     if match is not None:
-        checks.invalid(f"{what} {checks.shown(given)} holds {match.group()!r}; use plain names between slashes")
-    names = _walked(given)
+        checks.invalid(f"{what} {checks.brief(given)} holds {match.group()!r}; use plain names between slashes")
+    names = _split_path(given)
     if len(names) > PATH_DEPTH_MAX:
         raise LimitExceeded(
             f"{what} is {len(names)} names deep, over PATH_DEPTH_MAX = {PATH_DEPTH_MAX}; use fewer directories"
@@ -59,22 +59,22 @@ def clean_path(path: object, what: str = "path") -> str:
     return "/".join((ROOT, *names))
 
 
-def _walked(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     """Return the names below the root that a path leads to; it can leave the root on its way, but not end outside."""
     names: list[str] = []
     for name in path.split("/"):
         if name == ".." and names:
             names.pop()
         elif name == "..":
-            raise _escaping(path)
+            raise _escape_error(path)
         elif name not in {"", "."}:
             names.append(name)
     if names[:1] != [ROOT[1:]]:
-        raise _escaping(path)
+        raise _escape_error(path)
     return names[1:]
 
 
-def _escaping(path: str) -> InvalidInput:
+def _escape_error(path: str) -> InvalidInput:
     return InvalidInput(f"Path {path} would escape {ROOT} directory")
 
 
@@ -100,7 +100,7 @@ _UNITS: Final = "BKMG"
 _UNIT_BITS: Final = 10
 
 
-def shown_size(size_bytes: int) -> str:
+def format_size(size_bytes: int) -> str:
     """Return a human-readable size: ``0B``, ``1.5K``, ``2M``."""
     if size_bytes == 0:
         return "0B"
@@ -109,7 +109,7 @@ def shown_size(size_bytes: int) -> str:
     return f"{scaled:.0f}{_UNITS[place]}" if scaled == int(scaled) else f"{scaled:.1f}{_UNITS[place]}"
 
 
-def shown_file(path: str, text: str, view_range: Sequence[int] | None) -> str:
+def format_file(path: str, text: str, view_range: Sequence[int] | None) -> str:
     """Return the lines of a file with their numbers; raise ``LimitExceeded`` if there are too many to number."""
     lines = text.split("\n")
     if len(lines) > LINES_COUNT_MAX:
@@ -118,26 +118,26 @@ def shown_file(path: str, text: str, view_range: Sequence[int] | None) -> str:
     if view_range is not None and len(view_range) == 2:  # noqa: PLR2004 - its first line and its last
         begin = max(1, view_range[0]) - 1
         end = len(lines) if view_range[1] == -1 else view_range[1]
-    return f"Here's the content of {path} with line numbers:\n{_numbered(lines[begin:end], begin + 1)}"
+    return f"Here's the content of {path} with line numbers:\n{_number_lines(lines[begin:end], begin + 1)}"
 
 
-def _numbered(lines: Sequence[str], first: int) -> str:
+def _number_lines(lines: Sequence[str], first: int) -> str:
     return "\n".join(f"{number:>{_NUMBER_CHARS}}\t{line}" for number, line in enumerate(lines, first))
 
 
-def shown_directory(path: str, tree: Tree, place: str) -> str:
+def format_directory(path: str, tree: Tree, place: str) -> str:
     """Return the contents of a directory, two levels deep, without names that begin with a dot."""
-    sizes = {inner: len((tree.nodes[inner].text or "").encode()) for inner in tree.under(place)}
-    lines = [f"{shown_size(sum(sizes.values()))}\t{path}"]
-    for names, node in _listed(tree, place):
+    sizes = {inner: len((tree.nodes[inner].text or "").encode()) for inner in tree.paths_under(place)}
+    lines = [f"{format_size(sum(sizes.values()))}\t{path}"]
+    for names, node in _list_nodes(tree, place):
         below = "/".join((place, *names))
-        size_bytes = sum(sizes[inner] for inner in tree.under(below)) if node.text is None else sizes[below]
-        lines.append(f"{shown_size(size_bytes)}\t{path}/{'/'.join(names)}{'/' if node.text is None else ''}")
+        size_bytes = sum(sizes[inner] for inner in tree.paths_under(below)) if node.text is None else sizes[below]
+        lines.append(f"{format_size(size_bytes)}\t{path}/{'/'.join(names)}{'/' if node.text is None else ''}")
     header = f"Here're the files and directories up to 2 levels deep in {path}, excluding hidden items:"
     return "\n".join((header, *lines))
 
 
-def _listed(tree: Tree, place: str) -> Iterator[tuple[list[str], Node]]:
+def _list_nodes(tree: Tree, place: str) -> Iterator[tuple[list[str], FileNode]]:
     begin = len(place) + 1
     below = sorted(
         (inner[begin:].split("/"), node) for inner, node in tree.nodes.items() if inner.startswith(f"{place}/")
@@ -147,7 +147,7 @@ def _listed(tree: Tree, place: str) -> Iterator[tuple[list[str], Node]]:
             yield names, node
 
 
-def replaced(path: str, text: str, old_str: str, new_str: str) -> tuple[str, int]:
+def replace_once(path: str, text: str, old_str: str, new_str: str) -> tuple[str, int]:
     """Replace a piece that occurs once; return the new text and the place, or raise ``InvalidInput``."""
     count = text.count(old_str)
     if count == 0:
@@ -176,10 +176,10 @@ def snippet(text: str, place: int) -> str:
     lines = text.split("\n")
     changed = text.count("\n", 0, place)
     begin, end = max(0, changed - _AROUND_LINES), min(len(lines), changed + _AROUND_LINES + 1)
-    return f"{EDITED}\n{_numbered(lines[begin:end], begin + 1)}"
+    return f"{EDITED}\n{_number_lines(lines[begin:end], begin + 1)}"
 
 
-def inserted(text: str, insert_line: int, insert_text: str) -> str:
+def insert_lines(text: str, insert_line: int, insert_text: str) -> str:
     """Insert a text after a line of another and return the result; raise ``InvalidInput`` for an unknown line."""
     lines = text.split("\n")
     if not lines[-1]:
@@ -195,13 +195,13 @@ def inserted(text: str, insert_line: int, insert_text: str) -> str:
 
 def difference(before: str, after: str) -> tuple[int, int, str]:
     """Return the start of the difference between two texts, the length it replaces, and the replacement."""
-    begin = _alike(before, after)
+    begin = _common_prefix(before, after)
     shorter = min(len(before), len(after)) - begin
-    end = _alike(before[::-1][:shorter], after[::-1][:shorter])
+    end = _common_prefix(before[::-1][:shorter], after[::-1][:shorter])
     return begin, len(before) - begin - end, after[begin : len(after) - end]
 
 
-def _alike(one: str, other: str) -> int:
+def _common_prefix(one: str, other: str) -> int:
     """Return the length of the common prefix of two texts, by bisection: each comparison runs in C."""
     least, most = 0, min(len(one), len(other))
     while least < most:
@@ -290,25 +290,25 @@ class Files(Handle):
         """
         place, lines = clean_path(path), _range(view_range)
 
-        def shown(tree: Tree) -> str:
-            node = None if place == ROOT else _known(tree, place, _MISSING.format(path))
+        def render(tree: Tree) -> str:
+            node = None if place == ROOT else _find_node(tree, place, _MISSING.format(path))
             if node is None or node.text is None:
-                return shown_directory(path, tree, place)
-            return shown_file(path, node.text, lines)
+                return format_directory(path, tree, place)
+            return format_file(path, node.text, lines)
 
-        return self._look(shown)
+        return self._look(render)
 
     def seqs_shown(self, path: str) -> tuple[int, ...]:
         """Return the seqs of the events that ``view(path)`` is made from, to cite as its sources."""
         place = clean_path(path)
 
-        def held(tree: Tree) -> tuple[int, ...]:
+        def newest_seqs(tree: Tree) -> tuple[int, ...]:
             node = tree.nodes.get(place)
             if node is None or node.text is None:
-                return tuple(each.named for _, each in _listed(tree, place))
+                return tuple(each.named for _, each in _list_nodes(tree, place))
             return node.chain[-1:]  # It is derived from the events before it.
 
-        return self._look(held)
+        return self._look(newest_seqs)
 
     # Writing.
 
@@ -316,12 +316,12 @@ class Files(Handle):
     def create(self, path: str, file_text: str, **options: Unpack[MutationOptions]) -> str:
         """Create a file, with its parent directories; raise ``InvalidInput`` if the path exists."""
         place, text = clean_path(path), _text(file_text, "file_text")
-        cited, file_id = self._cited(options), self._core.engine.reader.new_id()
+        cited, file_id = self._source_seqs(options), self._core.engine.reader.new_id()
 
         def decide(state: State) -> Event:
             tree = state.part(FILES)
-            _refuse_taken(tree, place, f"File {path} already exists")
-            _check_way(tree, place)
+            _refuse_existing(tree, place, f"File {path} already exists")
+            _check_parents(tree, place)
             _check_room(tree, place, len(text))
             return FileCreated(cited, file_id, place, text)
 
@@ -336,12 +336,12 @@ class Files(Handle):
         once.
         """
         place, old, new = clean_path(path), _text(old_str, "old_str"), _text(new_str, "new_str")
-        cited, shown = self._cited(options), [EDITED]
+        cited, shown = self._source_seqs(options), [EDITED]
 
         def decide(state: State) -> Event | None:
             tree = state.part(FILES)
             node = _file(tree, path, place)
-            changed, begin = replaced(path, node.text or "", old, new)
+            changed, begin = replace_once(path, node.text or "", old, new)
             shown[:] = [snippet(changed, begin)]
             return _edit(cited, tree, node, changed, (begin, len(old), new))
 
@@ -355,13 +355,13 @@ class Files(Handle):
         event, stamp = noted
         assert isinstance(event, FileEdited), event
 
-        def then(*, is_before: bool) -> str | None:
+        def text_at(*, is_before: bool) -> str | None:
             return self._core.read_around(
                 self._stream, lambda state: _text_with(state.part(FILES), event.id), stamp, is_before=is_before
             )
 
         # The old text occurred once; the new one can occur anywhere.
-        before, after = then(is_before=True), then(is_before=False)
+        before, after = text_at(is_before=True), text_at(is_before=False)
         return EDITED if before is None or after is None else snippet(after, before.find(old))
 
     @mutation
@@ -373,13 +373,13 @@ class Files(Handle):
         place, text = clean_path(path), _text(insert_text, "insert_text")
         if type(insert_line) is not int:
             checks.invalid(f"insert_line must be an int, not {type(insert_line).__name__}")
-        cited = self._cited(options)
+        cited = self._source_seqs(options)
 
         def decide(state: State) -> Event | None:
             tree = state.part(FILES)
             node = _file(tree, path, place)
             before = node.text or ""
-            changed = inserted(before, insert_line, text)
+            changed = insert_lines(before, insert_line, text)
             return _edit(cited, tree, node, changed, difference(before, changed))
 
         self._write(decide, ("insert", place, insert_line, text), options)
@@ -391,13 +391,13 @@ class Files(Handle):
 
         The log keeps it, and ``memory.at`` shows it, until it is erased.
         """
-        place, cited = clean_path(path), self._cited(options)
+        place, cited = clean_path(path), self._source_seqs(options)
         if place == ROOT:
             raise InvalidInput(f"Cannot delete the {ROOT} directory itself")
 
         def decide(state: State) -> Event:
             tree = state.part(FILES)
-            _known(tree, place, f"The path {path} does not exist")
+            _find_node(tree, place, f"The path {path} does not exist")
             return FileDeleted(cited, _ids(tree, place), place)
 
         self._write(decide, ("delete", place), options)
@@ -411,17 +411,17 @@ class Files(Handle):
         old one.
         """
         old, new = clean_path(old_path, "old_path"), clean_path(new_path, "new_path")
-        cited, move_id = self._cited(options), self._core.engine.reader.new_id()
+        cited, move_id = self._source_seqs(options), self._core.engine.reader.new_id()
         if old == ROOT:
             raise InvalidInput(f"Cannot rename the {ROOT} directory itself")
 
         def decide(state: State) -> Event:
             tree = state.part(FILES)
-            _refuse_taken(tree, new, f"The destination {new_path} already exists")
-            _known(tree, old, f"The path {old_path} does not exist")
+            _refuse_existing(tree, new, f"The destination {new_path} already exists")
+            _find_node(tree, old, f"The path {old_path} does not exist")
             if new.startswith(f"{old}/"):
                 checks.invalid(f"Cannot rename {old_path} to {new_path}, which lies inside of it")
-            _check_way(tree, new)
+            _check_parents(tree, new)
             _check_room(tree, new, 0, count=0)
             _check_lengths(tree, old, new)
             return FileRenamed(cited, move_id, _ids(tree, old), old, new)
@@ -456,20 +456,20 @@ def _range(view_range: Any) -> "list[int] | None":
         return None
     lines: list[Any] = list(view_range) if isinstance(view_range, (list, tuple)) else [None]  # pyright: ignore[reportUnknownArgumentType]
     if any(type(line) is not int for line in lines):
-        shown = checks.shown(view_range)  # pyright: ignore[reportUnknownArgumentType]
+        shown = checks.brief(view_range)  # pyright: ignore[reportUnknownArgumentType]
         checks.invalid(f"view_range is {shown}; give the first and the last line, the last may be -1")
     return lines
 
 
-def _known(tree: Tree, place: str, message: str) -> Node:
+def _find_node(tree: Tree, place: str, message: str) -> FileNode:
     node = tree.nodes.get(place)
     if node is None:
         raise NotFound(message)
     return node
 
 
-def _file(tree: Tree, path: str, place: str) -> Node:
-    node = None if place == ROOT else _known(tree, place, _MISSING.format(path))
+def _file(tree: Tree, path: str, place: str) -> FileNode:
+    node = None if place == ROOT else _find_node(tree, place, _MISSING.format(path))
     if node is None or node.text is None:
         raise InvalidInput(f"The path {path} is not a file.")
     return node
@@ -480,13 +480,13 @@ def _text_with(tree: Tree, file_id: str) -> str | None:
     return None if path is None else tree.nodes[path].text
 
 
-def _refuse_taken(tree: Tree, place: str, message: str) -> None:
+def _refuse_existing(tree: Tree, place: str, message: str) -> None:
     if place == ROOT or place in tree.nodes:
         raise InvalidInput(message)
 
 
 def _ids(tree: Tree, place: str) -> tuple[str, ...]:
-    return tuple(tree.nodes[inner].id for inner in tree.under(place))
+    return tuple(tree.nodes[inner].id for inner in tree.paths_under(place))
 
 
 def _parents(place: str) -> "list[str]":
@@ -494,7 +494,7 @@ def _parents(place: str) -> "list[str]":
     return ["/".join(names[:count]) for count in range(3, len(names))]
 
 
-def _check_way(tree: Tree, place: str) -> None:
+def _check_parents(tree: Tree, place: str) -> None:
     for parent in _parents(place):
         node = tree.nodes.get(parent)
         if node is not None and node.text is not None:
@@ -518,7 +518,7 @@ def _check_chars(tree: Tree, more: int) -> None:
 
 def _check_lengths(tree: Tree, old: str, new: str) -> None:
     """Refuse a move that would make a path too long or too deep, so that no method could name it."""
-    for inner in tree.under(old):
+    for inner in tree.paths_under(old):
         moved = checks.text(new + inner[len(old) :], "a path that is moved along", PATH_BYTES_MAX, "PATH_BYTES_MAX")
         depth = moved.count("/") - 1
         if depth > PATH_DEPTH_MAX:
@@ -527,7 +527,7 @@ def _check_lengths(tree: Tree, old: str, new: str) -> None:
 
 
 def _edit(
-    cited: tuple[int, ...], tree: Tree, node: Node, changed: str, piece: tuple[int, int, str]
+    cited: tuple[int, ...], tree: Tree, node: FileNode, changed: str, piece: tuple[int, int, str]
 ) -> FileEdited | None:
     """Return the event that changes a file's text: the changed piece, or the whole text after many edits."""
     before = node.text or ""

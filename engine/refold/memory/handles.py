@@ -9,7 +9,7 @@ import msgspec
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import reader
-from refold.engine.keys import KeyDecision, KeyMap, deleting, setting
+from refold.engine.keys import KeyDecision, KeyMap, decide_delete, decide_set
 from refold.engine.origin import Origin
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Decide
@@ -21,17 +21,17 @@ from refold.memory.options import (
     Core,
     Handle,
     MutationOptions,
-    chosen,
     day_at,
     day_of,
     days_before,
     mutation,
     nanoseconds,
+    parse_options,
 )
 from refold.memory.turns import open_turn_of
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
-from refold.views.base import Keyed
+from refold.views.base import KeyedValues
 from refold.views.profile import JOURNAL, PROFILE, JournalAppended, Note, ProfileDeleted, ProfileSet
 from refold.views.session import (
     WORK,
@@ -49,8 +49,8 @@ from refold.views.store import (
     SWITCHES,
     SettingChanged,
     UsageCounted,
-    checked_setting,
-    checked_usage,
+    check_setting,
+    check_usage,
     default_of,
 )
 from refold.views.window import WINDOW
@@ -88,8 +88,8 @@ class Profile(Handle):
     @mutation
     def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
         """Set a fact; an existing key keeps its place, and setting its current value appends nothing."""
-        key, value, cited = checks.key(key), checks.text(value, "value"), self._cited(options)
-        decide = setting(FACTS, key, value, lambda prior, _: ProfileSet(cited, prior, key, value))
+        key, value, cited = checks.key(key), checks.text(value, "value"), self._source_seqs(options)
+        decide = decide_set(FACTS, key, value, lambda prior, _: ProfileSet(cited, prior, key, value))
         self._write(decide, ("set", key, value), options)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -100,8 +100,8 @@ class Profile(Handle):
     @mutation
     def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
         """Remove a fact and return whether it existed."""
-        key, cited = checks.key(key), self._cited(options)
-        decide = deleting(FACTS, key, lambda prior, _: ProfileDeleted(cited, prior, key))
+        key, cited = checks.key(key), self._source_seqs(options)
+        decide = decide_delete(FACTS, key, lambda prior, _: ProfileDeleted(cited, prior, key))
         return self._write(decide, ("delete", key), options) is not None
 
     def blame(self, key: str) -> "list[Revision]":
@@ -163,13 +163,13 @@ class Journal(Handle):
         occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
         when_ns = core.engine.reader.now_ns() if occurred_ns is None else occurred_ns
         written = day_at(when_ns, core.timezone) if day is None else day_of(day, "day")
-        event = JournalAppended(self._cited(options), written, text)
+        event = JournalAppended(self._source_seqs(options), written, text)
         request = ("append", None if day is None else written, text, occurred_ns)
         noted = self._write(event, request, options, origin=Origin(occurred_ns))
         assert noted is not None, "a journal note always appends"
         written_event, stamp = noted
         assert isinstance(written_event, JournalAppended), written_event
-        return core.dated(Note(written_event.day, written_event.text, stamp.time_ns), stamp)
+        return core.date_note(Note(written_event.day, written_event.text, stamp.time_ns), stamp)
 
     def day(self, day: "str | datetime.date") -> list[Note]:
         """Return the notes of a day, in the order in which they were written."""
@@ -235,32 +235,32 @@ class ScopedState(Handle):
             name = key.removeprefix(SESSION)
             if name != key and name.startswith((TEMP, SESSION, PROJECT)):
                 raise InvalidInput(
-                    f"key {checks.shown(key)} has two prefixes; give one of temp:, session:, project:, or none"
+                    f"key {checks.brief(key)} has two prefixes; give one of temp:, session:, project:, or none"
                 )
             return self._stream, name
         if self._project is None:
-            raise InvalidInput(f"{checks.shown(key)} needs a project; open the conversation with project=...")
+            raise InvalidInput(f"{checks.brief(key)} needs a project; open the conversation with project=...")
         return f"project/{self._project}", key.removeprefix(PROJECT)
 
-    def _named_place(self, key: str) -> tuple[str, str]:
+    def _check_place(self, key: str) -> tuple[str, str]:
         stream, name = self._place(key)
         if not name:
-            raise InvalidInput(f"key {checks.shown(key)} is only a prefix; give it a name behind the colon")
+            raise InvalidInput(f"key {checks.brief(key)} is only a prefix; give it a name behind the colon")
         return stream, name
 
     def _change(self, stream: str, decide: Decide, request: tuple[Any, ...], options: MutationOptions) -> bool:
         if stream == self._stream:
             return self._write(decide, request, options) is not None
-        expected, request_id, _ = chosen(options)
+        expected, request_id, _ = parse_options(options)
         core, at = self._core, self._at
         return core.write(stream, decide, at=at, call=request, expected=expected, request_id=request_id) is not None
 
     @mutation
     def set(self, key: str, value: Any, **options: Unpack[MutationOptions]) -> None:
         """Set a key to a JSON value; setting its current value appends nothing."""
-        stream, name = self._named_place(key)
-        packed, cited = checks.packed_json(value, "value"), self._cited(options)
-        decide = setting(VALUES, name, packed, lambda prior, place: StateSet(cited, prior, place, name, packed))
+        stream, name = self._check_place(key)
+        packed, cited = checks.packed_json(value, "value"), self._source_seqs(options)
+        decide = decide_set(VALUES, name, packed, lambda prior, place: StateSet(cited, prior, place, name, packed))
         self._change(stream, decide, ("state.set", name, packed), options)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -273,8 +273,8 @@ class ScopedState(Handle):
     def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
         """Remove a key and return whether it existed."""
         stream, name = self._place(key)
-        cited = self._cited(options)
-        decide = deleting(VALUES, name, lambda prior, place: StateDeleted(cited, prior, place, name))
+        cited = self._source_seqs(options)
+        decide = decide_delete(VALUES, name, lambda prior, place: StateDeleted(cited, prior, place, name))
         return self._change(stream, decide, ("state.delete", name), options)
 
     def blame(self, key: str) -> "list[Revision]":
@@ -325,7 +325,7 @@ class ScopedState(Handle):
         stream, name = self._place(key)
         found: list[bytes] = []
 
-        def take(keyed: Keyed[bytes]) -> Event | None:
+        def take(keyed: KeyedValues[bytes]) -> Event | None:
             prior, place = keyed.prior(name)
             found[:] = [keyed.values[name]] if prior else []
             return StateDeleted((), prior, place, name) if prior else None
@@ -341,10 +341,10 @@ class ScopedState(Handle):
 
         Several writers at once all get the same value.
         """
-        stream, name = self._named_place(key)
+        stream, name = self._check_place(key)
         packed, found = checks.packed_json(default, "default"), list[bytes]()
 
-        def put(keyed: Keyed[bytes]) -> Event | None:
+        def put(keyed: KeyedValues[bytes]) -> Event | None:
             found[:] = [keyed.values.get(name, packed)]
             return None if name in keyed.values else StateSet((), *keyed.prior(name), name, packed)
 
@@ -416,7 +416,7 @@ class SessionMemory(Handle):
     @mutation
     def describe_task(self, text: str, **options: Unpack[MutationOptions]) -> None:
         """Set the session's task; the same text again appends nothing."""
-        event = TaskDescribed(self._cited(options), checks.text(text, "text"))
+        event = TaskDescribed(self._source_seqs(options), checks.text(text, "text"))
         self._write(
             lambda state: None if state.part(WORK).task == event.text else event, ("describe_task", event.text), options
         )
@@ -430,7 +430,7 @@ class SessionMemory(Handle):
             checks.integer(lines, "lines", 0, _COUNT_MAX, "the most lines"),
             checks.integer(size_bytes, "size_bytes", 0, _COUNT_MAX, "the most bytes"),
         )
-        event = FileRead(self._cited(options), path, file.lines, file.size_bytes)
+        event = FileRead(self._source_seqs(options), path, file.lines, file.size_bytes)
 
         def decide(state: State) -> Event | None:
             known = state.part(WORK).files.get(path)
@@ -441,7 +441,7 @@ class SessionMemory(Handle):
     @mutation
     def note_finding(self, text: str, **options: Unpack[MutationOptions]) -> None:
         """Record a finding; the same text again appends nothing."""
-        event = FindingNoted(self._cited(options), checks.text(text, "text"))
+        event = FindingNoted(self._source_seqs(options), checks.text(text, "text"))
         self._write(
             lambda state: None if event.text in state.part(WORK).findings else event,
             ("note_finding", event.text),
@@ -470,7 +470,7 @@ class SessionMemory(Handle):
             _json(result, "result"),
             checks.text(outcome, "outcome", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
         )
-        recorded = self._write(ToolExecuted(self._cited(options), *fields), ("record_call", *fields), options)
+        recorded = self._write(ToolExecuted(self._source_seqs(options), *fields), ("record_call", *fields), options)
         assert recorded is not None, "a call always is an event"
         return recorded.stamp
 
@@ -485,7 +485,7 @@ class SessionMemory(Handle):
             checks.name(provider, "provider"),
             tuple(checks.text(reason, "a reason") for reason in dropped),
         )
-        self._write(MemoriesExtracted(self._cited(options), *fields), ("record_extraction", *fields), options)
+        self._write(MemoriesExtracted(self._source_seqs(options), *fields), ("record_extraction", *fields), options)
 
     def provenance(self, *, opens: bool = True) -> tuple[Any, ...]:
         """Return the sources of a write for the conversation, so that erasing the conversation reaches that write.
@@ -498,9 +498,9 @@ class SessionMemory(Handle):
         latest = tuple(_latest_turn(open_turn_of(core, self._stream, None).messages))
         if any(message.stamp.stream == self._stream for message in latest):
             return latest
-        batch = batches.active(core.engine)
+        batch = batches.active_batch(core.engine)
         if batch is not None and batch.transaction.places.get(key):
-            return (*latest, batch.transaction.recorded(batch.transaction.places[key][0]))
+            return (*latest, batch.transaction.recorded_event(batch.transaction.places[key][0]))
         with core.engine.reader.state_lock:
             slot = core.engine.reader.slot(key)
             first = 0 if slot is None else next(core.engine.reader.streams.own_seqs(slot, 0, slot.seq), 0)
@@ -561,7 +561,7 @@ class SessionMemory(Handle):
 
     def to_text(self) -> str:
         """Return the session's memory as it is shown to a model, or an empty string if there is none."""
-        return self._look(_rendered)
+        return self._look(_format_work)
 
 
 def _latest_turn(window: Sequence[Message]) -> Iterator[Message]:
@@ -576,7 +576,7 @@ def _latest_turn(window: Sequence[Message]) -> Iterator[Message]:
             yield message
 
 
-def _rendered(work: Work) -> str:
+def _format_work(work: Work) -> str:
     if not (work.task or work.files or work.findings or work.calls):
         return ""
     sections = [MARKER, *([f"Task: {work.task}"] if work.task else [])]
@@ -643,8 +643,8 @@ class Settings(Handle):
     @mutation
     def set(self, name: str, value: bool | int, **options: Unpack[MutationOptions]) -> None:  # noqa: FBT001 - the value of a switch
         """Change a setting; its current value appends nothing, a value of another type raises ``InvalidInput``."""
-        default, value = default_of(name), checked_setting(name, value)
-        cited, packed = self._cited(options), pack_json(value)
+        default, value = default_of(name), check_setting(name, value)
+        cited, packed = self._source_seqs(options), pack_json(value)
 
         def decide(state: State) -> Event | None:
             known = state.part(SWITCHES).values.get(name, pack_json(default))
@@ -669,9 +669,9 @@ class Settings(Handle):
         ``kind`` is memory_extracted, memory_injected, skill_matched or skill_used. ``memory.stats().usage`` has the
         totals.
         """
-        kind, counted, given = checked_usage(kind, count, score)
+        kind, counted, given = check_usage(kind, count, score)
         texts = [checks.text(text, what) for text, what in ((name, "name"), (conversation, "conversation"))]
         fields = (kind, counted, texts[0], given, texts[1], checks.text(project, "project"))
-        event = UsageCounted(self._cited(options), *fields)
+        event = UsageCounted(self._source_seqs(options), *fields)
         # Does not read the state: a batch must not conflict with other writers that count meanwhile.
         self._write(event if counted else lambda _: None, ("settings.count_usage", *fields), options)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from msgspec.structs import replace
 
 from refold import checks
-from refold.embedders import CachedEmbedder, Embedding, Vector, packed
+from refold.embedders import CachedEmbedder, Embedding, Vector, pack_vector
 from refold.engine import batch as batches
 from refold.engine import history, vectors
 from refold.engine.conflicts import ANY
@@ -25,15 +25,15 @@ from refold.entry import (
     MemoryUnmerged,
     MemoryUpdated,
     VectorRenewed,
-    carried,
-    carried_back,
     entry_of,
+    pack_entry,
+    unpack_entry,
 )
 from refold.errors import InvalidInput, NotFound, StoreBusy, WrongVersion
 from refold.event import Event, Recorded, Stamp
 from refold.fold import State
 from refold.index.columns import Array
-from refold.index.index import Needs, Neighbour
+from refold.index.index import Neighbour, ViewOptions
 from refold.index.project import exact_cosine, unit
 from refold.index.table import TableView
 from refold.limits import (
@@ -43,15 +43,15 @@ from refold.limits import (
     REEMBEDDED_PAGE_COUNT,
     VALUE_BYTES_MAX,
 )
-from refold.memory.facts import FactInput, ProjectStream, Stale, fitting, refuse_twin
-from refold.memory.options import Core, Options, Progress, checked_embedder
+from refold.memory.facts import FactInput, ProjectStream, Stale, check_model, refuse_twin
+from refold.memory.options import Core, Options, Progress, check_embedder
 from refold.memory.plans import EventPlan, PlannedWrite
 from refold.memory.references import check_results
 from refold.memory.search import look, pending_events
 from refold.results import Outcome, Reembedded, Upserted
 from refold.text import contains, contradiction
 from refold.views.episodes import EPISODES, Episodes, text_of
-from refold.views.facts import FACTS, Facts, merged, unmerged, updated
+from refold.views.facts import FACTS, Facts, apply_merge, apply_unmerge, apply_update
 
 T = TypeVar("T")
 
@@ -74,20 +74,20 @@ def join_words(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ..
     return tuple(dict.fromkeys((*words, *others)))[:KEYWORDS_COUNT_MAX]
 
 
-def joined_vectors(
+def join_vectors(
     embedding: Embedding, texts: list[str], model: str, pairs: Sequence[tuple[bytes, bytes]]
 ) -> list[Vector]:
     """Return the vectors of merged texts: embedded if the model is in use, else the directions midway between pairs."""
     if embedding.embedder.id == model:
         return embedding.of_all(texts)
     sums = [(one, unit(one) + unit(other)) for one, other in pairs]
-    return [Vector(packed(total) if total.any() else one, model) for one, total in sums]
+    return [Vector(pack_vector(total) if total.any() else one, model) for one, total in sums]
 
 
-def checked_cosine(value: object) -> float:
+def check_cosine(value: object) -> float:
     """Check a threshold of cosines and return it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1 <= value <= 1:
-        checks.invalid(f"threshold is {checks.shown(value)}; give a number from -1 to 1")
+        checks.invalid(f"threshold is {checks.brief(value)}; give a number from -1 to 1")
     return float(value)
 
 
@@ -123,7 +123,7 @@ class _Upsert:
     def _vectors(self) -> _Vectors:
         embedding = self.stream.core.embedding
         own = embedding.of(self.given.content) if self.given.vector is None else self.given.vector
-        is_twin = self.stream.read(lambda facts: facts.with_content(self.given.content) is not None)
+        is_twin = self.stream.read(lambda facts: facts.find_content(self.given.content) is not None)
         nearest = None if is_twin else self._nearest(own)
 
         def merge(facts: Facts) -> tuple[str, str, bytes] | None:
@@ -138,26 +138,26 @@ class _Upsert:
         text, model, vector = change
         if text == self.given.content:
             return _Vectors(own, text, own)
-        return _Vectors(own, text, joined_vectors(embedding, [text], model, [(vector, own.packed)])[0])
+        return _Vectors(own, text, join_vectors(embedding, [text], model, [(vector, own.packed)])[0])
 
     def _nearest(self, vector: Vector) -> Neighbour | None:
         stream = self.stream
-        stream.read(lambda facts: fitting((facts.model, facts.dim), vector, is_empty=not facts.count))
+        stream.read(lambda facts: check_model((facts.model, facts.dim), vector, is_empty=not facts.count))
         view = look(stream)
         if view is None:
             return None
         if self._nearest_at is None or self._nearest_at[0] is not view.table:
             table = view.project.table
-            fitting((table.model, table.dimensions), vector, is_empty=False)
+            check_model((table.model, table.dimensions), vector, is_empty=False)
             engine = stream.core.engine
-            match = engine.reader.index.whole(lambda: engine.reader.indexes.nearest(view, vector.packed))
+            match = engine.reader.index.guard(lambda: engine.reader.indexes.nearest(view, vector.packed))
             self._nearest_at = view.table, match
         return self._nearest_at[1]
 
     def _match(self, facts: Facts, vector: Vector, nearest: Neighbour | None) -> Neighbour | None:
         """Return the memory to merge with: the one with the same content, else the nearest if it is similar enough."""
-        fitting((facts.model, facts.dim), vector, is_empty=not facts.count)
-        twin = facts.with_content(self.given.content)
+        check_model((facts.model, facts.dim), vector, is_empty=not facts.count)
+        twin = facts.find_content(self.given.content)
         if twin is not None:
             loader, pending = self.stream.core.engine.reader.indexes.loader, pending_events(self.stream.core)
             (row,) = loader.load([twin.vector_seq], pending=pending, dimensions=facts.dim)
@@ -170,13 +170,13 @@ class _Upsert:
             self.unlike = nearest, reason
             return None
         text = join_texts(nearest.entry.content, self.given.content)
-        is_taken = text != nearest.entry.content and facts.with_content(text) is not None
+        is_taken = text != nearest.entry.content and facts.find_content(text) is not None
         return None if is_taken or len(text.encode()) > VALUE_BYTES_MAX else nearest
 
     def _decide(self, vectors: _Vectors) -> Decide:
         def decide(state: State) -> Event | None:
             facts = state.part(FACTS)
-            is_twin = facts.with_content(self.given.content) is not None
+            is_twin = facts.find_content(self.given.content) is not None
             match = self._match(facts, vectors.own, None if is_twin else self._nearest(vectors.own))
             if match is None:
                 return self.given.event(facts, self.entry_id, vectors.own)
@@ -209,14 +209,14 @@ class _Upsert:
             extra=entry.extra,
             vector=vector,
             model=facts.model,
-            incoming=carried(entry_of(replace(given, id=self.entry_id), _NOWHERE)),
+            incoming=pack_entry(entry_of(replace(given, id=self.entry_id), _NOWHERE)),
             other_vector=vectors.own.packed,
         )
 
     def _result(self, noted: Recorded | None) -> Upserted:
         match = self.match
         if noted is None and match is None:
-            twin = self.stream.read(lambda facts: facts.with_content(self.given.content))
+            twin = self.stream.read(lambda facts: facts.find_content(self.given.content))
             return Upserted("skipped", twin, UNCHANGED)
         if noted is None:
             assert match is not None
@@ -232,7 +232,7 @@ class _Upsert:
         assert isinstance(event, MemoryMerged), event
         if match is None:
             return Upserted("merged", self.stream.entry_after(noted, event.id), None, event.cosine)
-        return Upserted("merged", self.stream.deliver(merged(match.entry, stamp, event)), None, event.cosine)
+        return Upserted("merged", self.stream.deliver(apply_merge(match.entry, stamp, event)), None, event.cosine)
 
 
 def upsert(stream: ProjectStream, given: FactInput, threshold: float | None, options: Options) -> Upserted:
@@ -240,7 +240,7 @@ def upsert(stream: ProjectStream, given: FactInput, threshold: float | None, opt
     stream.check_writable()
     if not given.content.strip():
         return Upserted("skipped", None, "the content is empty")
-    least = stream.core.embedding.merge_cosine if threshold is None else checked_cosine(threshold)
+    least = stream.core.embedding.merge_cosine if threshold is None else check_cosine(threshold)
     return stream.retry(_Upsert(stream, given, least, options).attempt)
 
 
@@ -266,7 +266,7 @@ def unmerge(stream: ProjectStream, seq: object, options: Options) -> list[Entry]
     stream.check_writable()
     given = getattr(seq, "seq", seq)
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        checks.invalid(f"{checks.shown(seq)} is no seq of a merge; give the seq of a merged result, from history(id)")
+        checks.invalid(f"{checks.brief(seq)} is no seq of a merge; give the seq of a merged result, from history(id)")
     check_results(stream.core.engine, (seq.entry if isinstance(seq, Upserted) else seq,), (given,))
     return stream.retry(lambda: _unmerge_once(stream, given, options))
 
@@ -280,10 +280,10 @@ def _unmerge_once(stream: ProjectStream, seq: int, options: Options) -> list[Ent
         if model != merge.event.model or is_bare:  # The embedder was switched since.
             texts = [entry.content for entry in (merge.entry, merge.other) if entry is not None]
             own, *others = stream.core.embedding.of_all(texts)
-            stream.read(lambda facts: fitting((facts.model, facts.dim), own, is_empty=False))
+            stream.read(lambda facts: check_model((facts.model, facts.dim), own, is_empty=False))
             packed = others[0].packed if others else b""
             merge = merge._replace(other_vector=packed, new_vector=own.packed, model=model)
-    if merge.new_vector is None or batches.active(stream.core.engine) is not None:
+    if merge.new_vector is None or batches.active_batch(stream.core.engine) is not None:
         return _write_unmerge(stream, merge, sources, options)
     try:
         with batches.Batch(stream.core.engine):
@@ -310,13 +310,13 @@ def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
 
     entry, other = core.read_written(stream.name, query, seq - 1)
     if entry is None:
-        raise stream.missing(event.id)
+        raise stream.not_found(event.id)
     if other is not None:
         vector = core.engine.reader.loader.vectors([other.vector_seq])[0] if other.vector_seq else b""
         return _Merge(event, seq, entry, other, vector)
     if event.incoming is None:  # It existed, and was erased since.
         return _Merge(event, seq, entry, None, b"")
-    other = carried_back(event.other, event.incoming, 0)
+    other = unpack_entry(event.other, event.incoming, 0)
     times = {"created_ns": stamp.time_ns, "updated_ns": stamp.time_ns}
     other = replace(other, **times, accessed_ns=stamp.occurred_ns, occurred_ns=stamp.occurred_ns)
     return _Merge(event, seq, entry, other, event.other_vector)
@@ -346,12 +346,12 @@ def _write_unmerge(stream: ProjectStream, merge: _Merge, sources: tuple[int, ...
         back.append(replace(merge.other, body_seq=stamp.seq, vector_seq=stamp.seq, blank=()))
     if not before:  # The request was answered before.
         return [stream.entry_after(noted, event.id), *map(stream.deliver, back)]
-    entry = unmerged(before[-1], stamp, event)
+    entry = apply_unmerge(before[-1], stamp, event)
     if merge.new_vector is not None and entry.content != before[-1].content:
         update = MemoryUpdated((stamp.seq,), entry.id, ("vector",), vector=merge.new_vector, model=merge.model)
         another = stream.write(update, request, Options())
         assert another is not None, "a vector is always recorded"
-        entry = updated(entry, another[1], update)
+        entry = apply_update(entry, another[1], update)
     return [stream.deliver(each) for each in (entry, *back)]
 
 
@@ -363,7 +363,7 @@ def _unmerge_event(facts: Facts, entry: Entry, merge: _Merge, sources: tuple[int
     words = before.words if entry.words == after.keywords else entry.words
     has_body = (content, words) != (entry.content, entry.words)
     has_vector = merge.new_vector is None and content != entry.content
-    twin = None if other is None else facts.with_content(other.content)
+    twin = None if other is None else facts.find_content(other.content)
     returned = other if twin is None or (twin.id == entry.id and content != twin.content) else None
     return MemoryUnmerged(
         sources=tuple(dict.fromkeys((*sources, merge.seq, *((entry.body_seq,) if has_body else ())))),
@@ -376,7 +376,7 @@ def _unmerge_event(facts: Facts, entry: Entry, merge: _Merge, sources: tuple[int
         keywords=words if has_body else (),
         importance=before.importance if entry.importance == after.importance != before.importance else None,
         extra=entry.extra if has_body else None,
-        incoming=carried(returned) if returned else None,
+        incoming=pack_entry(returned) if returned else None,
         vector=merge.other_vector if returned else b"",
         model=facts.model if returned else "",
     )
@@ -390,7 +390,7 @@ WEEKLY: Final = 0.95
 DAY_NS: Final = 86_400 * 10**9
 
 
-class _Memories(NamedTuple):
+class _ProjectMemories(NamedTuple):
     """The memories of a project at one moment, with their vectors if they are needed."""
 
     entries: dict[str, Entry]
@@ -399,7 +399,7 @@ class _Memories(NamedTuple):
     vectors: Any = {}  # noqa: RUF012 - never mutated
 
 
-_MemoriesPlan = Callable[[_Memories], Sequence[Event]]
+_MemoriesPlan = Callable[[_ProjectMemories], Sequence[Event]]
 
 
 def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
@@ -407,8 +407,8 @@ def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
     sources = stream.core.sources(options.sources)
     now_ns = stream.core.engine.reader.now_ns()
 
-    def plan(memories: _Memories) -> Sequence[Event]:
-        rows = [row for entry in memories.entries.values() if (row := _decayed(entry, now_ns)) is not None]
+    def plan(memories: _ProjectMemories) -> Sequence[Event]:
+        rows = [row for entry in memories.entries.values() if (row := _decay_row(entry, now_ns)) is not None]
         events = list[Event]()
         for page, total in _pages(rows):
             ids, importances, decayed = zip(*page, strict=True)
@@ -418,7 +418,7 @@ def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
     return _maintain(stream, ("decay",), plan, options, dry_run=dry_run)
 
 
-def _decayed(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
+def _decay_row(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
     """Return id, new importance, and the end of the days counted now; ``None`` if nothing decays."""
     if entry.accessed_ns is None or not entry.importance:
         return None
@@ -434,7 +434,7 @@ def prune(stream: ProjectStream, min_importance: object, options: Options, *, dr
     least = checks.fraction(min_importance, "min_importance")
     sources = stream.core.sources(options.sources)
 
-    def plan(memories: _Memories) -> Sequence[Event]:
+    def plan(memories: _ProjectMemories) -> Sequence[Event]:
         ids = [entry.id for entry in memories.entries.values() if entry.importance < least]
         return [MemoriesPruned(sources, tuple(page), total) for page, total in _pages(ids)]
 
@@ -451,10 +451,10 @@ def _pages(rows: list[T]) -> Iterator[tuple[list[T], int]]:
 def compact(stream: ProjectStream, threshold: object, options: Options, *, dry_run: bool) -> Outcome:
     """Merge the active memories that are more similar than a threshold, until none are."""
     embedding = stream.core.embedding
-    least = embedding.compact_cosine if threshold is None else checked_cosine(threshold)
+    least = embedding.compact_cosine if threshold is None else check_cosine(threshold)
     sources = stream.core.sources(options.sources)
 
-    def plan(memories: _Memories) -> Sequence[Event]:
+    def plan(memories: _ProjectMemories) -> Sequence[Event]:
         return _Compaction(embedding, memories, least, sources).events()
 
     return _maintain(stream, ("compact", least), plan, options, dry_run=dry_run, with_vectors=True)
@@ -463,7 +463,9 @@ def compact(stream: ProjectStream, threshold: object, options: Options, *, dry_r
 class _Compaction:
     """A compaction: rounds of merges, each using the vectors of the texts that the round before it left."""
 
-    def __init__(self, embedding: Embedding, memories: _Memories, threshold: float, sources: tuple[int, ...]) -> None:
+    def __init__(
+        self, embedding: Embedding, memories: _ProjectMemories, threshold: float, sources: tuple[int, ...]
+    ) -> None:
         self._embedding = embedding
         self._model = memories.model
         self._threshold = threshold
@@ -545,7 +547,7 @@ class _Compaction:
         joined = {place: event for place, event in events.items() if event.content != event.other_text}
         pairs = [(self._vectors[event.id].tobytes(), self._vectors[event.other].tobytes()) for event in joined.values()]
         texts = [event.content for event in joined.values()]
-        made = joined_vectors(self._embedding, texts, self._model, pairs)
+        made = join_vectors(self._embedding, texts, self._model, pairs)
         vectors = {place: self._vectors[event.other].tobytes() for place, event in events.items()}
         vectors |= zip(joined, (vector.packed for vector in made), strict=True)
         for place, event in events.items():
@@ -580,17 +582,17 @@ def _maintain(
     return stream.retry(attempt)
 
 
-def _memories(stream: ProjectStream, *, with_vectors: bool) -> _Memories:
+def _memories(stream: ProjectStream, *, with_vectors: bool) -> _ProjectMemories:
     core = stream.core
 
-    def query(facts: Facts) -> _Memories:
-        return _Memories(dict(facts.entries), core.version(stream.name) if stream.at is None else 0, facts.model)
+    def query(facts: Facts) -> _ProjectMemories:
+        return _ProjectMemories(dict(facts.entries), core.version(stream.name) if stream.at is None else 0, facts.model)
 
     if not with_vectors:
         return stream.read(query)
-    look(stream, Needs(own_rows=True))  # Fills missing rows without holding the lock.
+    look(stream, ViewOptions(own_rows=True))  # Fills missing rows without holding the lock.
     with core.engine.reader.state_lock:
-        memories, view = stream.read(query), look(stream, Needs(own_rows=True))
+        memories, view = stream.read(query), look(stream, ViewOptions(own_rows=True))
         rows = {} if view is None else dict(view.project.rows)
     if view is None:
         return memories
@@ -615,7 +617,7 @@ def _outcome(events: Iterable[Event]) -> Outcome:
 _FREE_ATTEMPTS_COUNT: Final = 2  # Attempts before other writers of this process must wait.
 
 
-class _Text(NamedTuple):
+class _BacklogText(NamedTuple):
     """A text to embed: its id, the seq of the vector it has, and the seq of the event that holds it."""
 
     id: str
@@ -627,7 +629,7 @@ class _Text(NamedTuple):
 class _Backlog(NamedTuple):
     """The texts of a project to embed, the version they were read at, and whether anything must change."""
 
-    texts: Sequence[_Text]
+    texts: Sequence[_BacklogText]
     version: int
     is_behind: bool
 
@@ -687,22 +689,22 @@ class _Reembedding:
         def query(state: State) -> _Backlog:
             facts, episodes = state.part(FACTS), state.part(EPISODES)
             entries = facts.entries.values()
-            rows = (_Text(entry.id, entry.content, entry.vector_seq, entry.body_seq) for entry in entries)
-            texts = self._of(facts, rows)
+            rows = (_BacklogText(entry.id, entry.content, entry.vector_seq, entry.body_seq) for entry in entries)
+            texts = self._texts_to_embed(facts, rows)
             pairs = zip(episodes.by_seq.items(), episodes.vector_seqs(), strict=True)
-            rows = (_Text(episode.id, text_of(episode), vector_seq, seq) for (seq, episode), vector_seq in pairs)
-            texts += self._of(episodes, rows)
-            is_behind = bool(texts or self._waiting(facts) or self._waiting(episodes))
+            rows = (_BacklogText(episode.id, text_of(episode), vector_seq, seq) for (seq, episode), vector_seq in pairs)
+            texts += self._texts_to_embed(episodes, rows)
+            is_behind = bool(texts or self._pending_ids(facts) or self._pending_ids(episodes))
             return _Backlog(texts, core.engine.reader.version(core.key(stream)), is_behind)
 
         return core.read_written(stream, query)
 
-    def _waiting(self, part: Facts | Episodes) -> Collection[str]:
+    def _pending_ids(self, part: Facts | Episodes) -> Collection[str]:
         return part.coming.of(self.embedder.id, self.embedder.dim)
 
-    def _of(self, part: Facts | Episodes, texts: Iterable[_Text]) -> list[_Text]:
+    def _texts_to_embed(self, part: Facts | Episodes, texts: Iterable[_BacklogText]) -> list[_BacklogText]:
         is_other = (part.model, part.dim) != (self.embedder.id, self.embedder.dim)
-        waiting = self._waiting(part)
+        waiting = self._pending_ids(part)
         return [text for text in texts if (is_other or text.prior == NO_VECTOR) and text.id not in waiting]
 
     def _embed(self, counts: dict[str, int]) -> None:
@@ -720,17 +722,17 @@ class _Reembedding:
                 if not self.is_exclusive:
                     self.report(whole)
 
-    def _write_page(self, stream: str, page: Sequence[_Text], erased_before: int) -> bool:
+    def _write_page(self, stream: str, page: Sequence[_BacklogText], erased_before: int) -> bool:
         """Write the vectors of a page, unless something was erased since it was read; return whether it did."""
         vectors = self.embedder.embed([text.text for text in page])
         pending = Transaction(self.core.engine.reader)
         pending.erased_count = erased_before
         for text, sources, row in zip(page, self._sources(page), vectors, strict=True):
-            event = VectorRenewed(sources, text.id, text.prior, packed(row), self.embedder.id)
+            event = VectorRenewed(sources, text.id, text.prior, pack_vector(row), self.embedder.id)
             pending.insert(self.core.key(stream), event)
         return self._commit(pending)
 
-    def _sources(self, page: Sequence[_Text]) -> Iterator[tuple[int, ...]]:
+    def _sources(self, page: Sequence[_BacklogText]) -> Iterator[tuple[int, ...]]:
         """Yield the sources of each vector, so that erasing the text reaches it.
 
         The source is the event of the previous vector, which also holds the text or is derived from it. If the previous
@@ -738,7 +740,7 @@ class _Reembedding:
         event that holds the text is cited instead, or as well.
         """
         priors = sorted({text.prior for text in page} - {NO_VECTOR})
-        known = dict(zip(priors, self.core.engine.reader.loader.recorded(priors), strict=True))
+        known = dict(zip(priors, self.core.engine.reader.loader.recorded_events(priors), strict=True))
         for text in page:
             event = known[text.prior].event if text.prior in known else None
             if event is None:
@@ -775,9 +777,9 @@ def reembed(core: Core, embedder: object, progress: Progress) -> Reembedded:
     Raises what the embedder raises; the vectors made until then wait for the next call. Raises ``StoreBusy`` if other
     writers never pause.
     """
-    batches.refuse(core.engine, "embedding a memory anew")
+    batches.check_no_batch(core.engine, "embedding a memory anew")
     core.engine.reader.check_writable()
-    chosen = checked_embedder(embedder)
+    chosen = check_embedder(embedder)
     embedding = core.embedding if chosen is None else Embedding(chosen)
     work = _Reembedding(core, embedding, progress)
     is_done = work.run()
@@ -789,7 +791,7 @@ def reembed(core: Core, embedder: object, progress: Progress) -> Reembedded:
     if not work.switched and chosen is not None:
         core.switch(embedding, lambda: core.engine.reader.head)
     if not core.branch:
-        model = vectors.Model.of(work.embedder.id, work.embedder.dim)
-        for page in vectors.by_others(core.engine.reader.log, model):
+        model = vectors.VectorModel.of(work.embedder.id, work.embedder.dim)
+        for page in vectors.other_model_deletions(core.engine.reader.log, model):
             core.engine.writer.store(page)
     return Reembedded(work.embedder.id, work.embedder.dim, work.switched, work.made)

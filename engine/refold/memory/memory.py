@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, T
 from refold import checks
 from refold.engine import batch as batches
 from refold.engine import history
-from refold.engine.origin import Acting
-from refold.engine.vectors import any_stored
+from refold.engine.origin import ActorBlock
+from refold.engine.vectors import has_rows
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, VERIFY_JOBS_COUNT_MAX, WINDOW_TOKENS_DEFAULT
@@ -18,7 +18,7 @@ from refold.memory import options, questions, store, transactions
 from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
 from refold.memory.extensions import call_extension
-from refold.memory.options import Core, MutationOptions, Progress, chosen, mutation, seq_at, zone
+from refold.memory.options import Core, MutationOptions, Progress, mutation, parse_options, seq_at, zone
 from refold.memory.references import cause_of
 from refold.memory.share import Terms, open_core
 from refold.memory.snapshot import Snapshot
@@ -123,14 +123,14 @@ class Memory:
     ) -> None:
         checks.window_tokens(window_tokens)
         zone(timezone)
-        counter = ByteClassCounter() if token_counter is None else store.checked_counter(token_counter)
-        place = store.checked_place(path, readonly=readonly, clears=clear_scratchpads_on_open)
+        counter = ByteClassCounter() if token_counter is None else store.check_counter(token_counter)
+        place = store.check_place(path, readonly=readonly, clears=clear_scratchpads_on_open)
         options.check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
         terms = Terms(
             store.is_delayed(durability, place, readonly=readonly),
-            store.checked_bytes(memory_bytes),
-            options.checked_embedder(embedder),
-            options.checked_witness(witness, place),
+            store.check_bytes(memory_bytes),
+            options.check_embedder(embedder),
+            options.check_witness(witness, place),
             clock_ns,
             random_bytes,
         )
@@ -138,7 +138,7 @@ class Memory:
             place,
             terms,
             readonly=checks.flag(readonly, "readonly"),
-            cache=options.checked_cache(cache, place),
+            cache=options.check_cache(cache, place),
             counter=counter,
             timezone=timezone,
             window_tokens=window_tokens,
@@ -147,14 +147,14 @@ class Memory:
         try:
             if clear_scratchpads_on_open:
                 store.clear_scratchpads(self._core)
-            if any_stored(self._core.engine.reader.log):
+            if has_rows(self._core.engine.reader.log):
                 self._core.message_vectors.follow()
         except BaseException:
             self._core.close()
             raise
 
     @staticmethod
-    def _behind(core: Core, at: int | None) -> "Memory":
+    def _from_core(core: Core, at: int | None) -> "Memory":
         memory = Memory.__new__(Memory)
         memory._core, memory._at, memory._made = core, at, {}  # noqa: SLF001 - same class
         return memory
@@ -317,9 +317,9 @@ class Memory:
 
         ``after`` and ``limit`` page through them.
         """
-        from refold.memory.board import listed
+        from refold.memory.board import list_boards
 
-        return listed(self._core, self._at, after, limit)
+        return list_boards(self._core, self._at, after, limit)
 
     def snapshots(self, *, after: Snapshot | None = None, limit: int | None = None) -> list[Snapshot]:
         """Return the named snapshots in order of seq; ``after`` and ``limit`` page through them.
@@ -340,7 +340,7 @@ class Memory:
         The extension gets its own handle, so that no reference cycle keeps this one alive.
         """
         if name not in self._made:
-            self._made.setdefault(name, call_extension(name, Memory._behind(self._core, self._at)))
+            self._made.setdefault(name, call_extension(name, Memory._from_core(self._core, self._at)))
         return self._made[name]
 
     @property
@@ -458,10 +458,10 @@ class Memory:
             checks.invalid("at() needs a seq, an aware datetime, or occurred=")
         seq = self.head if at is None else seq_at(self._core.engine, at, self.head)
         if occurred is None:
-            return Memory._behind(self._core, seq)
-        from refold.memory.scenario import occurred_by
+            return Memory._from_core(self._core, seq)
+        from refold.memory.scenario import core_at_time
 
-        return Memory._behind(occurred_by(self._core, occurred, seq), seq)
+        return Memory._from_core(core_at_time(self._core, occurred, seq), seq)
 
     def what_if(
         self,
@@ -492,7 +492,7 @@ class Memory:
         end = self.head if until is None else seq_at(self._core.engine, until, self.head)
         return what_if(
             self._core,
-            Memory._behind,
+            Memory._from_core,
             end,
             window_tokens=window_tokens,
             eviction=eviction,
@@ -528,7 +528,7 @@ class Memory:
         >>> memory.profile().items()
         []
         """
-        return store.snapshot(self._core, name, self._at, chosen(options))
+        return store.snapshot(self._core, name, self._at, parse_options(options))
 
     @mutation
     def restore(self, snapshot: Snapshot | str, **options: Unpack[MutationOptions]) -> None:
@@ -540,7 +540,7 @@ class Memory:
         memory, and ``StoreBusy`` if other writers never pause.
         """
         self._refuse_frozen("restore")
-        store.restore(self._core, snapshot, chosen(options))
+        store.restore(self._core, snapshot, parse_options(options))
 
     @mutation
     def fork(
@@ -555,8 +555,8 @@ class Memory:
         >>> memory.profile().get("theme"), memory.fork("what if").profile().get("theme")
         (None, 'light')
         """
-        forked = store.fork(self._core, name, self._at, at, chosen(options))
-        return Memory._behind(forked, None)
+        forked = store.fork(self._core, name, self._at, at, parse_options(options))
+        return Memory._from_core(forked, None)
 
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
         """Return the events of all streams with ``after < seq <= until``, in order; a fork's events are in the fork."""
@@ -634,7 +634,7 @@ class Memory:
         ['host', 'tool:search']
         """
         seq = None if cause is None else cause_of(self._core, cause, self._at)
-        return Acting(self._core.engine.reader, checks.actor(actor), seq)
+        return ActorBlock(self._core.engine.reader, checks.actor(actor), seq)
 
     def subscribe(self, fn: "Subscriber", after: int | None = None) -> "Subscription":
         """Call ``fn(recorded)`` with every durable event of every process, in order and once, until it is closed.
@@ -671,7 +671,7 @@ class Memory:
         watches.check_functions(predicate, fn)
         watch = watches.Watch(predicate, fn)
         if checks.flag(after, "after"):
-            return watches.watch_after(Memory._behind(self._core, None), watch)
+            return watches.watch_after(Memory._from_core(self._core, None), watch)
         return watches.watch_before(self._core, watch)
 
     def state_hash(self, at: "int | datetime.datetime | None" = None) -> str:
@@ -705,7 +705,7 @@ class Memory:
 
         core = self._core
         checks.integer(jobs, "jobs", 1, VERIFY_JOBS_COUNT_MAX, "VERIFY_JOBS_COUNT_MAX")
-        return verify(core.engine, core.branch, progress, options.checked_witness(witness, core.path), jobs)
+        return verify(core.engine, core.branch, progress, options.check_witness(witness, core.path), jobs)
 
     # The store.
 
@@ -740,11 +740,11 @@ class Memory:
         self._refuse_frozen("load into")
         from refold.engine import transfer
 
-        batches.refuse(self._core.engine, "a load")
+        batches.check_no_batch(self._core.engine, "a load")
         if self._core.branch:
             checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
-        place = options.checked_path(path)
-        return transfer.load(self._core.engine, place, progress, transfer.checked_rename(rename))
+        place = options.check_path(path)
+        return transfer.load(self._core.engine, place, progress, transfer.check_rename(rename))
 
     def erase(self, seqs: Iterable[Any] = (), *, text: str | None = None, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.

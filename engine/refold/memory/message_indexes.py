@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from refold.engine import vectors
-from refold.engine.packed import known_key, page_of
+from refold.engine.packed import page_of, terms_key
 from refold.engine.reader import Reader
 from refold.engine.scan import Start, starts_of
 from refold.engine.streams import key_of, split_key
 from refold.engine.transaction import erased_count
-from refold.engine.vectors import Model
+from refold.engine.vectors import VectorModel
 from refold.errors import StoreBusy, StoreCorrupt
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, Restored
-from refold.index.messages import Known, KnownMessages, Look, MessageIndex, MessageRow
+from refold.index.messages import KnownMessages, MessageIndex, MessageRow, MessageTerms, MessageView
 from refold.limits import (
     KNOWN_EVENTS_COUNT,
     KNOWN_ROWS_COUNT,
@@ -34,7 +34,7 @@ from refold.limits import (
 from refold.log.protocol import Row
 from refold.memory.snapshot import is_embedded
 from refold.message import ROLES, Message, MessageReplaced, messages_of
-from refold.text import countable
+from refold.text import countable_texts
 from refold.views.session import EmbeddingChanged
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ _EMBEDDING: Final = frozenset((ConversationOpened, EmbeddingChanged, ForkDropped
 """The events that can start or stop the embedding of a conversation's messages."""
 
 
-class Replacement(NamedTuple):
+class MessageReplacement(NamedTuple):
     """A message whose content was replaced: the seq and stream of that event, its id, and where it first came."""
 
     seq: int
@@ -58,19 +58,19 @@ class Replacement(NamedTuple):
     """Whether the message first came in the same stream."""
 
 
-class _Filled:
+class _IndexState:
     """An index, the seq up to which it is filled, and the states that its conversation continued from."""
 
     def __init__(self, *, is_branch: bool) -> None:
         self.index = MessageIndex()
         self.seq = 0
         self.bases: list[Start] = []
-        self.replacements: list[Replacement] = []
+        self.replacements: list[MessageReplacement] = []
         self.drops: list[tuple[int, str]] = []
         """Seq and stream of each drop of a conversation."""
         self.embedded: set[str] | None = set() if is_branch else None
         """The conversations whose messages are embedded, if this is the index of a branch."""
-        self.model: Model | None = None
+        self.model: VectorModel | None = None
         self.looked_count = 0
         """The number of rows for which the store was asked for a vector by the model."""
 
@@ -81,9 +81,9 @@ class _Filled:
             return None
         return [number for stream, number in self.index.numbers.items() if stream in self.embedded]
 
-    def look(self, until: int | None) -> Look:
-        look, streams = self.index.look(until), self.streams
-        return look if self.model is None or streams is None else look.of(streams)
+    def look(self, until: int | None) -> MessageView:
+        look, streams = self.index.view(until), self.streams
+        return look if self.model is None or streams is None else look.limit_vectors(streams)
 
     def begin(self, until: int | None) -> int:
         """Return the seq of the conversation's last drop up to ``until``, or 0; earlier rows no longer belong to it."""
@@ -91,7 +91,7 @@ class _Filled:
             return 0  # In the index of a branch, each conversation has its own.
         return max((seq for seq, _ in self.drops if until is None or seq <= until), default=0)
 
-    def mask(self, look: Look, begin: int, until: int | None, gone: Collection[str]) -> NDArray[np.bool_] | None:
+    def mask(self, look: MessageView, begin: int, until: int | None, gone: Collection[str]) -> NDArray[np.bool_] | None:
         """Return the mask of the rows that came after the last drop of their conversation, ``None`` for all rows.
 
         No row of a conversation in ``gone`` is included. In the index of one conversation, ``begin`` is the seq of its
@@ -108,7 +108,7 @@ class _Filled:
             mask &= (look.streams != self.index.numbers.get(stream, -1)) | (look.seqs > seq)
         return mask
 
-    def load(self, reader: Reader, model: Model) -> None:
+    def load(self, reader: Reader, model: VectorModel) -> None:
         """Load the stored vectors of the rows that were not looked up yet."""
         if self.model != model:
             self.index.begin_vectors(model.dimensions)
@@ -117,7 +117,7 @@ class _Filled:
         if self.looked_count < count:
             keys = list(self.index.keys(slice(self.looked_count, count)))
             is_dense = self.embedded is not None
-            self.index.add_vectors(vectors.stored(reader.log, model, keys, is_dense=is_dense))
+            self.index.add_vectors(vectors.load_vectors(reader.log, model, keys, is_dense=is_dense))
             self.looked_count = count
 
 
@@ -128,32 +128,32 @@ class _KnownTerms:
         self._missing: set[int] = set()
         """The pages that the store lacks."""
 
-    def of(self, reader: Reader) -> Callable[[MessageRow], Known | None]:
+    def of(self, reader: Reader) -> Callable[[MessageRow], MessageTerms | None]:
         """Return a function that looks up messages, which must come in the order of the log."""
-        reader.more_rows = partial(self._made, reader)
+        reader.more_rows = partial(self._make_rows, reader)
         at, found = -1, None
 
-        def known(message: MessageRow) -> Known | None:
+        def look_up(message: MessageRow) -> MessageTerms | None:
             nonlocal at, found
             page = page_of(message.seq)
             if page != at:
                 at, found = page, reader.known_messages(page)
                 if found is None and (page + 1) * KNOWN_EVENTS_COUNT <= reader.head:
                     self._missing.add(page)
-            return None if found is None else found.of(message)
+            return None if found is None else found.find(message)
 
-        return known
+        return look_up
 
-    def _made(self, reader: Reader) -> list[Row]:
+    def _make_rows(self, reader: Reader) -> list[Row]:
         """Return the newest rows that the store lacks, a few of them; the state lock is held."""
         rows: list[Row] = []
         for page in sorted(self._missing)[-KNOWN_ROWS_COUNT:]:
             self._missing.discard(page)
             first = page * KNOWN_EVENTS_COUNT + 1
             with suppress(StoreCorrupt):  # Damage that this search did not hit; reading it raises.
-                events = reader.loader.recorded(range(first, first + KNOWN_EVENTS_COUNT))
+                events = reader.loader.recorded_events(range(first, first + KNOWN_EVENTS_COUNT))
                 messages = [row for recorded in events for row in rows_of(recorded)]
-                rows.append(("graphs", known_key(page), KnownMessages.pack(messages)))
+                rows.append(("graphs", terms_key(page), KnownMessages.pack(messages)))
         return rows
 
 
@@ -165,7 +165,7 @@ class MessageIndexes:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._filled: OrderedDict[str, _Filled] = OrderedDict()
+        self._filled: OrderedDict[str, _IndexState] = OrderedDict()
         self._erased_count = 0
         self._known = _KnownTerms()
 
@@ -179,9 +179,9 @@ class MessageIndexes:
         reader: Reader,
         branch: int,
         starts: Sequence[tuple[str, int | None]],
-        model: Model | None,
+        model: VectorModel | None,
         gone: Collection[str],
-    ) -> tuple[list[Look], list[NDArray[np.bool_] | None], list[Replacement]]:
+    ) -> tuple[list[MessageView], list[NDArray[np.bool_] | None], list[MessageReplacement]]:
         """Return the rows of conversations, each up to a seq or to the head, and of those that they continued from.
 
         They come with masks of the rows that were not dropped, and with the replaced messages. ``starts`` are the keys
@@ -189,8 +189,8 @@ class MessageIndexes:
         rows have the vectors by it that are in the store.
         """
 
-        def look() -> tuple[list[Look], list[NDArray[np.bool_] | None], list[Replacement]]:
-            reached = self._reached(reader, branch, starts, model)
+        def look() -> tuple[list[MessageView], list[NDArray[np.bool_] | None], list[MessageReplacement]]:
+            reached = self._fill_all(reader, branch, starts, model)
             replacements = [each for key in {key for key, _ in reached} for each in self._filled[key].replacements]
             looks = [self._filled[key].look(until) for (key, _), until in reached.items()]
             masks = [
@@ -199,50 +199,50 @@ class MessageIndexes:
             ]
             return looks, masks, replacements
 
-        return self._whole(reader, look)
+        return self._retry(reader, look)
 
     def of_events(
         self, reader: Reader, key: str, seqs: Sequence[int], after: int, until: int
-    ) -> tuple[Look, Mapping[str, int]]:
+    ) -> tuple[MessageView, Mapping[str, int]]:
         """Return the rows of events with ``after < seq <= until``, and the numbers of their conversations.
 
         ``seqs`` are those of all events under a key that the caller chooses; later events are added after them.
         """
 
-        def look() -> tuple[Look, Mapping[str, int]]:
-            filled = self._filled.pop(key, None) or _Filled(is_branch=False)
+        def look() -> tuple[MessageView, Mapping[str, int]]:
+            filled = self._filled.pop(key, None) or _IndexState(is_branch=False)
             known = self._known.of(reader)
             for begin in range(bisect_right(seqs, filled.seq), len(seqs), PAGE_EVENTS):
                 page = seqs[begin : begin + PAGE_EVENTS]
                 with reader.state_lock:
-                    events = reader.loader.recorded(page)
+                    events = reader.loader.recorded_events(page)
                 filled.index.extend([row for recorded in events for row in rows_of(recorded)], known)
                 filled.seq = page[-1]
             self._filled[key] = filled
-            return filled.index.look(until, after), filled.index.numbers
+            return filled.index.view(until, after), filled.index.numbers
 
-        return self._whole(reader, look)
+        return self._retry(reader, look)
 
-    def pending(self, reader: Reader, key: str, model: Model, count: int) -> list[tuple[int, int]]:
+    def pending(self, reader: Reader, key: str, model: VectorModel, count: int) -> list[tuple[int, int]]:
         """Return seq and place of the newest messages under a key that have no vector by a model yet."""
 
         def pending() -> list[tuple[int, int]]:
             found = set[tuple[int, int]]()
-            for (reached, _), until in self._reached(reader, split_key(key)[0], [(key, None)], model).items():
+            for (reached, _), until in self._fill_all(reader, split_key(key)[0], [(key, None)], model).items():
                 filled = self._filled[reached]
-                found.update(filled.index.without_vector(count, filled.streams, until))
+                found.update(filled.index.missing_vectors(count, filled.streams, until))
             return sorted(found)[-count:]
 
-        return self._whole(reader, pending)
+        return self._retry(reader, pending)
 
-    def add_vectors(self, model: Model, packed: dict[tuple[int, int], bytes]) -> None:
+    def add_vectors(self, model: VectorModel, packed: dict[tuple[int, int], bytes]) -> None:
         """Add vectors by a model, given by seq and place of their messages."""
         with self._lock:
             for filled in self._filled.values():
                 if filled.model == model:
                     filled.index.add_vectors(packed)
 
-    def _whole(self, reader: Reader, use: Callable[[], T]) -> T:
+    def _retry(self, reader: Reader, use: Callable[[], T]) -> T:
         """Call ``use``, and call it again if something was erased meanwhile; return its result."""
         for _ in range(REDO_COUNT_MAX):
             count = erased_count(reader)
@@ -256,8 +256,8 @@ class MessageIndexes:
                     return result
         raise StoreBusy("the log was erased from faster than its messages could be read; let that end and call again")
 
-    def _reached(
-        self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]], model: Model | None
+    def _fill_all(
+        self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]], model: VectorModel | None
     ) -> dict[tuple[str, int], int | None]:
         """Fill the indexes of conversations and of those they continued from; return the seq up to which each counts.
 
@@ -268,7 +268,7 @@ class MessageIndexes:
         waiting = [*starts]
         while waiting:
             key, until = waiting.pop()
-            filled = self._reach(reader, branch, key, until)
+            filled = self._fill_index(reader, branch, key, until)
             begin = filled.begin(until)
             known = untils.get((key, begin), 0)
             if known is None or (until is not None and until <= known):
@@ -280,17 +280,17 @@ class MessageIndexes:
             waiting += [(base.key, base.base_seq) for base in bases]
         return untils
 
-    def _reach(self, reader: Reader, branch: int, key: str, until: int | None) -> _Filled:
+    def _fill_index(self, reader: Reader, branch: int, key: str, until: int | None) -> _IndexState:
         """Return an index filled up to a seq or the head; an index whose filling is interrupted is dropped."""
         is_branch = key == branch_key(branch)
-        filled = self._filled.pop(key, None) or _Filled(is_branch=is_branch)
+        filled = self._filled.pop(key, None) or _IndexState(is_branch=is_branch)
         end = reader.current_head() if until is None else until
         events = reader.all_events(filled.seq, end, branch) if is_branch else reader.events(key, filled.seq, end)
         rows: list[MessageRow] = []
         known = self._known.of(reader)
         for recorded in events:
             rows += rows_of(recorded)
-            filled.replacements += replacements_of(recorded, partial(_recorded, reader))
+            filled.replacements += replacements_of(recorded, partial(_read_event, reader))
             if len(rows) >= PAGE_EVENTS:
                 filled.index.extend(rows, known)
                 rows.clear()
@@ -325,19 +325,19 @@ def _embeds(reader: Reader, branch: int, recorded: Recorded) -> bool:
     return reader.read(key_of(branch, stamp.stream), is_embedded, stamp.seq)
 
 
-def _recorded(reader: Reader, seq: int) -> Recorded:
+def _read_event(reader: Reader, seq: int) -> Recorded:
     with reader.state_lock:
-        return reader.loader.recorded([seq])[0]
+        return reader.loader.recorded_events([seq])[0]
 
 
 def replacements_of(
     recorded: Recorded, event_at: Callable[[int], Recorded], seq_of: Callable[[int], int] = int
-) -> Iterator[Replacement]:
+) -> Iterator[MessageReplacement]:
     """Yield the message whose content an event replaced, if it did, with seqs as they are in an index."""
     event, stamp = recorded
     if isinstance(event, MessageReplaced):
         is_own = event_at(event.origin).stamp.stream == stamp.stream
-        yield Replacement(seq_of(stamp.seq), stamp.stream, event.id, seq_of(event.origin), event.place, is_own)
+        yield MessageReplacement(seq_of(stamp.seq), stamp.stream, event.id, seq_of(event.origin), event.place, is_own)
 
 
 def rows_of(recorded: Recorded, seq: int | None = None) -> Iterator[MessageRow]:
@@ -351,5 +351,5 @@ def rows_of(recorded: Recorded, seq: int | None = None) -> Iterator[MessageRow]:
 
 def text_of(message: Message) -> str:
     """Return the text of a message, as it is searched and embedded."""
-    text = "\n".join(countable(message.content, message.tool_calls))
+    text = "\n".join(countable_texts(message.content, message.tool_calls))
     return text if message.name is None else f"{message.name}: {text}"

@@ -16,7 +16,7 @@ from refold.engine import vectors
 from refold.engine.reader import Reader
 from refold.engine.streams import Stream, split_key
 from refold.engine.transaction import erased_count
-from refold.engine.vectors import Model
+from refold.engine.vectors import VectorModel
 from refold.errors import Closed
 from refold.event import Forked, Restored, StateImported
 from refold.limits import (
@@ -43,13 +43,13 @@ _TURNING: Final = (EmbeddingChanged, Forked, Restored, StateImported)
 """The events after which earlier messages may have to be embedded."""
 
 
-def model_of(core: "Core") -> Model:
+def model_of(core: "Core") -> VectorModel:
     """Return the embedder of a memory, as the store names it."""
     embedder = core.embedding.embedder
-    return Model.of(embedder.id, embedder.dim)
+    return VectorModel.of(embedder.id, embedder.dim)
 
 
-def embeddable(text: str) -> str:
+def clip_text(text: str) -> str:
     """Return the part of a text that is embedded: its beginning."""
     return text.strip()[:EMBEDDED_CHARS_MAX]
 
@@ -75,7 +75,7 @@ class MessageVectors:
         if core is not None and core.engine.reader.is_writable:
             core.engine.reader.follow = self._note
 
-    def want(self, key: str) -> None:
+    def schedule(self, key: str) -> None:
         """Embed the messages of an index that lack a vector."""
         core = self._core()
         if core is not None and core.engine.reader.is_writable:
@@ -119,7 +119,7 @@ class MessageVectors:
 
     def _run(self) -> None:
         while self._is_needed:
-            if self._bell.wait(_LOOK_SECONDS) and self._waited(max(self._pause_seconds, EMBED_LINGER_SECONDS)):
+            if self._bell.wait(_LOOK_SECONDS) and self._wait(max(self._pause_seconds, EMBED_LINGER_SECONDS)):
                 try:
                     self._round()
                 except Closed:
@@ -132,7 +132,7 @@ class MessageVectors:
     def _is_needed(self) -> bool:
         return not self._is_closed and self._core() is not None
 
-    def _waited(self, seconds: float) -> bool:
+    def _wait(self, seconds: float) -> bool:
         """Wait, and return whether the thread is still needed."""
         until = time.monotonic() + seconds
         while self._is_needed and time.monotonic() < until:
@@ -171,14 +171,14 @@ class MessageVectors:
                         self._wanted[key] = None
         for branch, places in found.items():
             for begin in range(0, len(places), REEMBEDDED_PAGE_COUNT):
-                self._embed(core.to(branch), places[begin : begin + REEMBEDDED_PAGE_COUNT])
+                self._embed(core.with_branch(branch), places[begin : begin + REEMBEDDED_PAGE_COUNT])
 
     def _embed_backlog(self, core: "Core", key: str) -> bool:
         """Embed the newest messages of an index that lack a vector; return whether there were any."""
         branch, name = split_key(key)
         if name and not core.engine.reader.read(key, is_embedded):
             return False
-        own = core.to(branch)
+        own = core.with_branch(branch)
         page = core.message_indexes.pending(core.engine.reader, key, model_of(own), REEMBEDDED_PAGE_COUNT)
         if page:
             self._embed(own, page)
@@ -186,20 +186,20 @@ class MessageVectors:
 
     def _embed(self, core: "Core", page: Sequence[tuple[int, int]]) -> None:
         """Embed the messages, given by seq and place, whose vectors the store lacks."""
-        from refold.index.messages import packed_vectors  # noqa: PLC0415 - loads numpy, which an append does not need
+        from refold.index.messages import pack_vectors  # noqa: PLC0415 - loads numpy, which an append does not need
 
         reader, is_stored = core.engine.reader, False
         while not is_stored and not self._is_closed:
             # Repeated if something was erased meanwhile, because no vector of it must be stored.
             before = erased_count(reader)
             model = model_of(core)
-            known = vectors.stored(reader.log, model, page, is_dense=False)
+            known = vectors.load_vectors(reader.log, model, page, is_dense=False)
             texts = _texts(reader, [place for place in page if place not in known])
             fresh: dict[tuple[int, int], bytes] = {}
             if texts:
                 rows = core.embedding.embedder.embed(list(texts.values()))
-                fresh = dict(zip(texts, packed_vectors(rows, model.dimensions), strict=True))
-            sealed = [vectors.sealed(model, place, vector) for place, vector in fresh.items()]
+                fresh = dict(zip(texts, pack_vectors(rows, model.dimensions), strict=True))
+            sealed = [vectors.pack_row(model, place, vector) for place, vector in fresh.items()]
             is_stored = core.engine.writer.store(sealed, partial(_is_erased_count, reader, before))
             if is_stored:
                 core.message_indexes.add_vectors(model, known | fresh)
@@ -216,8 +216,8 @@ def _texts(reader: Reader, page: Sequence[tuple[int, int]]) -> dict[tuple[int, i
 
     seqs = list(dict.fromkeys(seq for seq, _ in page))
     with reader.state_lock:
-        events = reader.loader.recorded(seqs)
+        events = reader.loader.recorded_events(seqs)
     messages = {seq: list(messages_of(recorded)) for seq, recorded in zip(seqs, events, strict=True)}
     found = ((key, messages[key[0]][key[1]]) for key in page)
-    texts = {key: embeddable(text_of(message)) for key, message in found if not message.erased}
+    texts = {key: clip_text(text_of(message)) for key, message in found if not message.erased}
     return {key: text for key, text in texts.items() if text}

@@ -6,30 +6,30 @@ from itertools import islice
 from typing import Any, Final, cast
 
 from refold import checks
-from refold.embedders import NotEmbedded
+from refold.embedders import MissingVectors
 from refold.engine import batch as batches
-from refold.engine.observer import SEARCH, within
-from refold.engine.scan import Sought, Start, starts_of
+from refold.engine.observer import SEARCH, measure
+from refold.engine.scan import EventFilter, Start, starts_of
 from refold.engine.streams import name_of, split_key
 from refold.engine.transaction import place_of
 from refold.errors import LimitExceeded, StoreBusy
 from refold.event import Event, ForkDropped, Forked, Recorded, Restored
 from refold.fold import State
 from refold.index import messages as index
-from refold.index.messages import Look, Match, MessageIndex
+from refold.index.messages import MessageIndex, MessageMatch, MessageView
 from refold.index.project import unit
 from refold.limits import REDO_COUNT_MAX
 from refold.memory.message_indexes import (
     ROLE_NUMBERS,
-    Replacement,
+    MessageReplacement,
     branch_key,
     replacements_of,
     rows_of,
 )
-from refold.memory.message_vectors import embeddable, model_of
+from refold.memory.message_vectors import clip_text, model_of
 from refold.memory.options import Core, Options
 from refold.memory.snapshot import is_embedded
-from refold.message import ROLES, Message, MessageAppended, MessageReplaced, messages_of, replaced
+from refold.message import ROLES, Message, MessageAppended, MessageReplaced, messages_of, replace_content
 from refold.results import Hit, Hits
 from refold.views.window import WINDOW, MessagesRecalled, Window, WindowSummarized, summary_message
 
@@ -46,28 +46,28 @@ def search(
     if not text.strip():
         checks.invalid("query is empty; give some words of the messages to find")
     count = checks.integer(top_k, "top_k", 1, _TOP_COUNT_MAX, "the most hits of a search")
-    numbers, explains = _checked_roles(roles), checks.flag(explain, "explain")
+    numbers, explains = _check_roles(roles), checks.flag(explain, "explain")
     reader, key = core.engine.reader, branch_key(core.branch) if stream is None else core.key(stream)
     pending, dropped = ([], frozenset[str]()) if at is not None else _pending(core, stream)
     starts = [] if stream in dropped else [(key, at)]
     fresh = MessageIndex()
-    fresh_replacements: list[Replacement] = []
+    fresh_replacements: list[MessageReplacement] = []
     for recorded in pending:
-        fresh.extend(list(rows_of(recorded, _placed(recorded.stamp.seq))))
-        fresh_replacements += replacements_of(recorded, core.recorded, _placed)
+        fresh.extend(list(rows_of(recorded, _index_seq(recorded.stamp.seq))))
+        fresh_replacements += replacements_of(recorded, core.event, _index_seq)
         if stream is not None:
             starts += [(base.key, base.base_seq) for base in starts_of(reader, recorded)]
     embeds = stream is None or core.read_lightly(stream, is_embedded, at)
     model = model_of(core) if embeds else None
     contents = None if stream is None else _contents(core, stream, at)
-    with within(reader.observer, SEARCH):
+    with measure(reader.observer, SEARCH):
         for _ in range(REDO_COUNT_MAX):
             written, masks, replacements = core.message_indexes.looks(reader, core.branch, starts, model, dropped)
-            looks, masks = [*written, fresh.look(None)], [*masks, None]
-            hidden = _hidden(contents, at, [*replacements, *fresh_replacements])
+            looks, masks = [*written, fresh.view(None)], [*masks, None]
+            hidden = _hidden_rows(contents, at, [*replacements, *fresh_replacements])
             bare_count = sum(look.pending_count for look in written) if embeds else 0
             if bare_count:
-                core.message_vectors.want(key)
+                core.message_vectors.schedule(key)
             embedded_count = sum(look.embedded_count for look in written) if embeds else 0
             vector = _vector_of(core, text) if embedded_count else None
             matches = index.search(
@@ -78,9 +78,9 @@ def search(
                 explain=explains,
                 vector=vector,
                 floor_rate=core.embedding.floor_rate,
-                among=_among(looks, masks, hidden),
+                among=_search_masks(looks, masks, hidden),
             )
-            messages = _found(core, pending, matches)
+            messages = _read_matches(core, pending, matches)
             if not any(message.erased for message in messages):
                 hits = tuple(
                     Hit(message, match.score, match.parts) for message, match in zip(messages, matches, strict=True)
@@ -88,12 +88,12 @@ def search(
                 bare_count += len(fresh) if embeds and stream is not None else 0
                 bare_count += embedded_count if vector is None else 0
                 if (observer := reader.observer) is not None:
-                    observer.searched(sum(len(look.seqs) for look in looks), exact=True)
+                    observer.record_search(sum(len(look.seqs) for look in looks), exact=True)
                 return Hits(hits, exact=True, query=text, ranking=index.RANKING.name, pending=bare_count)
         raise StoreBusy("the log was erased from faster than its messages could be found; let that end and call again")
 
 
-def _placed(seq: int) -> int:
+def _index_seq(seq: int) -> int:
     """Return a seq as the indexes use it; the seqs of an open batch sort after all others."""
     return seq if seq >= 0 else _PENDING + place_of(seq)
 
@@ -103,15 +103,15 @@ def _contents(core: Core, stream: str, at: int | None) -> dict[str, int]:
     return core.read_lightly(stream, lambda state: state.part(WINDOW).replaced.copy(), at)
 
 
-def _hidden(
-    contents: dict[str, int] | None, at: int | None, replacements: Sequence[Replacement]
+def _hidden_rows(
+    contents: dict[str, int] | None, at: int | None, replacements: Sequence[MessageReplacement]
 ) -> list[tuple[int, int]]:
     """Return seq and place of the index rows whose message has different content at a seq.
 
     In one conversation, ``contents`` says which content is current; across all conversations, it is the last one.
     """
     if contents is not None:
-        current = [_placed(contents.get(each.id, 0)) for each in replacements]
+        current = [_index_seq(contents.get(each.id, 0)) for each in replacements]
     else:
         replacements = [each for each in replacements if at is None or each.seq <= at]
         last = {(each.stream, each.id): each.seq for each in replacements}
@@ -125,34 +125,36 @@ def _hidden(
     return hidden
 
 
-def _among(looks: Sequence[Look], masks: Sequence[Any], hidden: Sequence[tuple[int, int]]) -> list[Any] | None:
+def _search_masks(
+    looks: Sequence[MessageView], masks: Sequence[Any], hidden: Sequence[tuple[int, int]]
+) -> list[Any] | None:
     """Return the masks of the rows that a search can find, or ``None`` for all rows."""
     if not hidden and all(mask is None for mask in masks):
         return None
-    shown = [look.without(hidden) for look in looks]
+    shown = [look.mask_without(hidden) for look in looks]
     return [own if mask is None else own & mask for own, mask in zip(shown, masks, strict=True)]
 
 
 def _vector_of(core: Core, query: str) -> Any:
     """Return the unit vector of a query, or ``None`` if the embedder fails, which is logged."""
     try:
-        return unit(core.embedding.of(embeddable(query)).packed)
-    except NotEmbedded:
+        return unit(core.embedding.of(clip_text(query)).packed)
+    except MissingVectors:
         raise
     except Exception as error:  # noqa: BLE001 - an embedder can raise anything; the search then uses words alone
         core.message_vectors.report(error)
         return None
 
 
-def _checked_roles(roles: object) -> Collection[int] | None:
+def _check_roles(roles: object) -> Collection[int] | None:
     if roles is None:
         return None
     given = (roles,) if isinstance(roles, str) else roles
     if not isinstance(given, (list, tuple, set, frozenset)):
-        checks.invalid(f"roles must be a list of str, not {type(roles).__name__} ({checks.shown(roles)})")
+        checks.invalid(f"roles must be a list of str, not {type(roles).__name__} ({checks.brief(roles)})")
     unknown = [role for role in cast("Collection[object]", given) if role not in ROLES]
     if unknown:
-        checks.invalid(f"roles holds {checks.shown(unknown[0])}; give some of {', '.join(ROLES)}")
+        checks.invalid(f"roles holds {checks.brief(unknown[0])}; give some of {', '.join(ROLES)}")
     return [number for role, number in ROLE_NUMBERS.items() if role in given]
 
 
@@ -162,34 +164,34 @@ def _pending(core: Core, stream: str | None) -> tuple[list[Recorded], frozenset[
     Of a dropped conversation, only events after the drop are returned. With ``stream``, the batch registers a read of
     that conversation.
     """
-    batch = batches.active(core.engine)
+    batch = batches.active_batch(core.engine)
     if batch is None:
         return [], frozenset()
     if stream is not None:
         core.read(stream, lambda _: None, None)
     keys = enumerate(batch.transaction.keys)
     own = [place for place, key in keys if split_key(key)[0] == core.branch and stream in (None, name_of(key))]
-    pending = list(map(batch.transaction.recorded, own))
-    dropped = {recorded.stamp.stream: -recorded.stamp.seq for recorded in pending if _drops(recorded)}
+    pending = list(map(batch.transaction.recorded_event, own))
+    dropped = {recorded.stamp.stream: -recorded.stamp.seq for recorded in pending if _is_drop(recorded)}
     return [each for each in pending if -each.stamp.seq > dropped.get(each.stamp.stream, 0)], frozenset(dropped)
 
 
-def _drops(recorded: Recorded) -> bool:
+def _is_drop(recorded: Recorded) -> bool:
     return isinstance(recorded.event, ForkDropped)
 
 
-def _found(core: Core, pending: Sequence[Recorded], matches: Sequence[Match]) -> list[Message]:
+def _read_matches(core: Core, pending: Sequence[Recorded], matches: Sequence[MessageMatch]) -> list[Message]:
     reader = core.engine.reader
     with reader.state_lock:
-        written = iter(reader.loader.recorded([match.seq for match in matches if match.seq < _PENDING]))
+        written = iter(reader.loader.recorded_events([match.seq for match in matches if match.seq < _PENDING]))
     messages: list[Message] = []
-    fresh = {_placed(recorded.stamp.seq): recorded for recorded in pending}
+    fresh = {_index_seq(recorded.stamp.seq): recorded for recorded in pending}
     for match in matches:
         recorded = next(written) if match.seq < _PENDING else fresh[match.seq]
         event, stamp = recorded
         if isinstance(event, MessageReplaced):
-            came = {each.id: each for each in messages_of(core.recorded(event.origin))}
-            messages.append(replaced(came[event.id], event, stamp))
+            came = {each.id: each for each in messages_of(core.event(event.origin))}
+            messages.append(replace_content(came[event.id], event, stamp))
             continue
         messages.append(list(messages_of(recorded))[match.place])
         if stamp.seq < 0 and isinstance(event, MessageAppended):
@@ -225,10 +227,10 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
     pending, gone = _pending(core, stream) if at is None else ([], frozenset[str]())
     contents = _contents(core, stream, at)
     for recorded in reversed(pending if until is None else ()):
-        yield from _came(core, recorded, contents)
+        yield from _event_messages(core, recorded, contents)
     reached: dict[tuple[str, int], int] = {}
     """Key and seq of a drop -> the seq up to which the events after that drop are returned or will be."""
-    drops = _DropsOf(core)
+    drops = _DropSeqs(core)
     upcoming: list[tuple[int, str, Recorded, Iterator[Recorded]]] = []
 
     def add(key: str, events: Iterator[Recorded]) -> None:
@@ -258,23 +260,23 @@ def _newest_first(core: Core, stream: str, at: int | None, after: int, until: in
             begin(base.key, base.base_seq)
     while upcoming:
         _, key, recorded, events = heappop(upcoming)
-        yield from _came(core, recorded, contents)
+        yield from _event_messages(core, recorded, contents)
         for base in starts_of(reader, recorded):
             begin(base.key, base.base_seq)
         add(key, events)
 
 
-def _came(core: Core, recorded: Recorded, contents: dict[str, int]) -> Iterator[Message]:
+def _event_messages(core: Core, recorded: Recorded, contents: dict[str, int]) -> Iterator[Message]:
     """Yield the messages that an event added, newest first, each with its current content."""
     found = [] if isinstance(recorded.event, MessageReplaced) else list(messages_of(recorded))
     for each in reversed(found):
         seq = contents.get(each.id, 0)
-        if _placed(seq) <= _placed(each.stamp.seq):
+        if _index_seq(seq) <= _index_seq(each.stamp.seq):
             yield each
         else:
-            event, stamp = core.recorded(seq)
+            event, stamp = core.event(seq)
             assert isinstance(event, MessageReplaced), f"seq {seq} replaced a message"
-            yield replaced(each, event, stamp)
+            yield replace_content(each, event, stamp)
 
 
 def _bases_between(core: Core, key: str, after: int, until: int) -> list[Start]:
@@ -282,11 +284,11 @@ def _bases_between(core: Core, key: str, after: int, until: int) -> list[Start]:
     if after >= until:
         return []
     branch, stream = split_key(key)
-    events = core.to(branch).events(Sought((), (Forked, Restored)), stream, after=after, until=until)
+    events = core.with_branch(branch).events(EventFilter((), (Forked, Restored)), stream, after=after, until=until)
     return [base for recorded in events for base in starts_of(core.engine.reader, recorded)]
 
 
-class _DropsOf:
+class _DropSeqs:
     """The seqs at which conversations were dropped, read once per conversation."""
 
     def __init__(self, core: Core) -> None:
@@ -297,7 +299,7 @@ class _DropsOf:
         """Return the seq of a conversation's last drop up to ``until``, or 0; it no longer has messages from before."""
         if key not in self._seqs:
             branch, stream = split_key(key)
-            events = self._core.to(branch).events(Sought((), (ForkDropped,)), stream)
+            events = self._core.with_branch(branch).events(EventFilter((), (ForkDropped,)), stream)
             self._seqs[key] = [stamp.seq for _, stamp in events]
         return max((seq for seq in self._seqs[key] if seq <= until), default=0)
 
@@ -305,7 +307,7 @@ class _DropsOf:
 # Recalls and summaries.
 
 
-def recalled(core: Core, stream: str, noted: Recorded) -> Hits:
+def recall_hits(core: Core, stream: str, noted: Recorded) -> Hits:
     """Return the hits of a recall's event; a message that was erased since then has no content."""
     event, stamp = noted
     assert isinstance(event, MessagesRecalled), event
@@ -320,13 +322,13 @@ def summarize(
 ) -> Message | None:
     """Record a summary of the messages that have left a conversation's window since the last summary."""
     if not callable(summarizer):
-        checks.invalid(f"summarizer must be a function, not {type(summarizer).__name__} ({checks.shown(summarizer)})")
+        checks.invalid(f"summarizer must be a function, not {type(summarizer).__name__} ({checks.brief(summarizer)})")
     if chat.eviction != "summary":
         checks.invalid(f"{chat.id} evicts by {chat.eviction!r}; summaries are of conversations with eviction='summary'")
     stream, request = chat.place[0], ("summarize",)
-    known = None if options.request_id is None else core.answered(options.request_id, stream, request)
+    known = None if options.request_id is None else core.find_answer(options.request_id, stream, request)
     if known is not None:
-        noted = write(_nothing, request)
+        noted = write(_decide_nothing, request)
         return None if noted is None else _summary(noted)
     before: Window = core.read(stream, lambda state: state.part(WINDOW).copy(), None)
     live = {each.id: each for each in before.live()}
@@ -360,7 +362,7 @@ def summarize(
     return None if noted is None else _summary(noted)
 
 
-def _nothing(_: State) -> None:
+def _decide_nothing(_: State) -> None:
     """Decide to append nothing: the request was answered before."""
 
 

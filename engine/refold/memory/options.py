@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeAlias, T
 from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine import reader
-from refold.engine.batch import active
+from refold.engine.batch import active_batch
 from refold.engine.conflicts import ANY, EXISTS, NO_STREAM, check_version
 from refold.engine.engine import Engine
 from refold.engine.keys import KeyMap
@@ -36,7 +36,7 @@ from refold.views.window import POLICY
 if TYPE_CHECKING:
     from refold.embedders import Embedder, Embedding
     from refold.engine.aio import AsyncWriter
-    from refold.engine.scan import Sought
+    from refold.engine.scan import EventFilter
     from refold.engine.subscriptions import Subscriber, Subscription
     from refold.index.ranking import Ranking
     from refold.memory.claims import Claims
@@ -63,11 +63,11 @@ def nanoseconds(moment: object, what: str) -> int:
         moment = _nanoseconds_of(moment, what)
     if not isinstance(moment, int) or isinstance(moment, bool):
         raise InvalidInput(
-            f"{what} must be nanoseconds or an aware datetime, not {type(moment).__name__} ({checks.shown(moment)})"
+            f"{what} must be nanoseconds or an aware datetime, not {type(moment).__name__} ({checks.brief(moment)})"
         )
     if not -TIME_NS_MAX <= moment <= TIME_NS_MAX:
         raise InvalidInput(
-            f"{what} is {checks.shown(moment)}, beyond the 64 bits of nanoseconds: the years 1678 to 2261"
+            f"{what} is {checks.brief(moment)}, beyond the 64 bits of nanoseconds: the years 1678 to 2261"
         )
     return int(moment)
 
@@ -89,10 +89,10 @@ def seq_in(log: Log, head: int, at: object, limit: int) -> int:
     if isinstance(at, dates.datetime):
         return min(reader.seq_at_time(log, head, _nanoseconds_of(at, "at") + _REST_OF_MICROSECOND_NS), limit)
     if not isinstance(at, int) or isinstance(at, bool):
-        raise InvalidInput(f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.shown(at)})")
+        raise InvalidInput(f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.brief(at)})")
     if not 0 <= at <= limit:
         raise InvalidInput(
-            f"seq {checks.shown(at)} is not in this log, which runs from 0 (empty) to {limit}; "
+            f"seq {checks.brief(at)} is not in this log, which runs from 0 (empty) to {limit}; "
             f"give a seq that has happened"
         )
     return int(at)
@@ -107,7 +107,7 @@ def day_of(day: object, what: str) -> str:
     try:
         return dates.date.fromisoformat(checks.text(day, what)).isoformat()
     except ValueError as error:
-        raise InvalidInput(f"{what} is {checks.shown(day)}; give a date or a string such as '2026-11-21'") from error
+        raise InvalidInput(f"{what} is {checks.brief(day)}; give a date or a string such as '2026-11-21'") from error
 
 
 def day_at(time_ns: int, timezone: str) -> str:
@@ -125,7 +125,7 @@ def days_before(day: str, count: int) -> str:
 def zone(timezone: object) -> dates.tzinfo:
     """Return a time zone by its IANA name."""
     if not isinstance(timezone, str):
-        raise InvalidInput(f"timezone must be an IANA name such as 'Europe/Oslo', not {checks.shown(timezone)}")
+        raise InvalidInput(f"timezone must be an IANA name such as 'Europe/Oslo', not {checks.brief(timezone)}")
     if timezone == "UTC":
         return dates.UTC
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - not needed for UTC, the default
@@ -141,20 +141,20 @@ def zone(timezone: object) -> dates.tzinfo:
 # Arguments of the memory itself: constructor arguments, paths, pages of names.
 
 
-def paged(after: str | None, limit: int | None) -> tuple[str | None, int | None]:
+def check_page(after: str | None, limit: int | None) -> tuple[str | None, int | None]:
     """Check and return the bounds of a page of names: the name that it starts after, and its limit."""
     known = None if after is None else checks.text(after, "after", NAME_BYTES_MAX, "NAME_BYTES_MAX")
     return known, None if limit is None else checks.count(limit, "limit")
 
 
-def checked_embedder(embedder: object) -> "Embedder | None":
+def check_embedder(embedder: object) -> "Embedder | None":
     """Check that an embedder has the required attributes, and return it."""
     if embedder is None:
         return None
     from refold.embedders import Embedder  # noqa: PLC0415 - loaded only if the caller chose one
 
     if not isinstance(embedder, Embedder):
-        checks.invalid(f"embedder needs an id, a dim and embed(texts), which {checks.shown(embedder)} lacks")
+        checks.invalid(f"embedder needs an id, a dim and embed(texts), which {checks.brief(embedder)} lacks")
     checks.name(embedder.id, "embedder.id")
     checks.integer(embedder.dim, "embedder.dim", 1, VECTOR_DIMENSIONS_MAX, "VECTOR_DIMENSIONS_MAX")
     return embedder
@@ -164,40 +164,40 @@ def check_callables(**functions: object) -> None:
     """Check the clock and the source of random bytes."""
     for option, function in functions.items():
         if not callable(function):
-            checks.invalid(f"{option} must be a function, not {type(function).__name__} ({checks.shown(function)})")
+            checks.invalid(f"{option} must be a function, not {type(function).__name__} ({checks.brief(function)})")
 
 
-def checked_witness(witness: object, store: str | None) -> str | None:
+def check_witness(witness: object, store: str | None) -> str | None:
     """Check and return the path of a witness, which must lie outside the store, or it would be rolled back with it."""
     if witness is None:
         return None
-    path = checked_path(witness, "witness")
+    path = check_path(witness, "witness")
     if store is not None and is_address(store):
         return path
     if store is None:
         checks.invalid("a memory in RAM keeps nothing that a witness could tell of; give a path, or drop witness")
     inside = os.path.realpath(store)
     if os.path.commonpath([inside, os.path.realpath(path)]) == inside:
-        shown = checks.shown(witness)
+        shown = checks.brief(witness)
         checks.invalid(f"witness {shown} lies in the store {store} and would be rolled back with it; put it elsewhere")
     return path
 
 
-def checked_cache(cache: object, store: str | None) -> str | None:
+def check_cache(cache: object, store: str | None) -> str | None:
     """Check and return the path for the local copy of a log on a server."""
     if cache is None:
         return None
     if store is None or not is_address(store):
-        checks.invalid(f"cache {checks.shown(cache)} is for the copy of a log on a server; drop it")
-    return checked_path(cache, "cache")
+        checks.invalid(f"cache {checks.brief(cache)} is for the copy of a log on a server; drop it")
+    return check_path(cache, "cache")
 
 
-def checked_path(path: object, name: str = "path") -> str:
+def check_path(path: object, name: str = "path") -> str:
     """Return a path as a string that a file system accepts."""
     if isinstance(path, os.PathLike):
         path = os.fspath(cast("os.PathLike[str]", path))
     if not isinstance(path, str):
-        checks.invalid(f"{name} must be a str or a path, not {type(path).__name__} ({checks.shown(path)})")
+        checks.invalid(f"{name} must be a str or a path, not {type(path).__name__} ({checks.brief(path)})")
     if not path:
         checks.invalid(f"{name} is empty; give a path")
     try:
@@ -205,7 +205,7 @@ def checked_path(path: object, name: str = "path") -> str:
     except UnicodeEncodeError:
         storable = False
     if not storable:
-        checks.invalid(f"{name} {checks.shown(path)} holds a NUL or a lone surrogate, which no file system takes")
+        checks.invalid(f"{name} {checks.brief(path)} holds a NUL or a lone surrogate, which no file system takes")
     return path
 
 
@@ -235,7 +235,7 @@ class MutationOptions(TypedDict, total=False):
     sources: Sources
 
 
-def chosen(options: MutationOptions) -> Options:
+def parse_options(options: MutationOptions) -> Options:
     """Return the options of a mutation with their defaults; raise ``TypeError`` for an unknown option."""
     unknown = options.keys() - Options._field_defaults.keys()
     if unknown:
@@ -478,15 +478,15 @@ class Core:
         self.subscriptions.append(subscription)
         return subscription
 
-    def over(self, engine: Engine) -> "Core":
+    def with_engine(self, engine: Engine) -> "Core":
         """Return a core for the same branch over the engine of a scenario, with the same defaults."""
-        return self._alike(engine, self.branch, None)
+        return self._copy(engine, self.branch, None)
 
-    def to(self, branch: int) -> "Core":
+    def with_branch(self, branch: int) -> "Core":
         """Return a core for another branch, with the same defaults."""
-        return self._alike(self.engine, branch, self._main)
+        return self._copy(self.engine, branch, self._main)
 
-    def _alike(self, engine: Engine, branch: int, main: "Core | None") -> "Core":
+    def _copy(self, engine: Engine, branch: int, main: "Core | None") -> "Core":
         return Core(
             engine,
             counter=self.counter,
@@ -505,7 +505,7 @@ class Core:
     def read(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
         """Apply ``query`` to a stream's state: at a seq, in this context's batch, or live."""
         if at is None:
-            batch = batches.active(self.engine)
+            batch = batches.active_batch(self.engine)
             if batch is not None:
                 with self.engine.reader.state_lock:
                     return query(batch.transaction.state(self.key(stream)))
@@ -516,7 +516,7 @@ class Core:
 
         If the batch has read and changed the stream, that is the batch's state, else the committed state.
         """
-        batch = None if at is not None else batches.active(self.engine)
+        batch = None if at is not None else batches.active_batch(self.engine)
         key = self.key(stream)
         if batch is not None and key in batch.transaction.reads and batch.transaction.places.get(key):
             return self.read(stream, query, at)
@@ -524,7 +524,7 @@ class Core:
 
     def read_key(self, stream: str, keys: KeyMap[V], key: str, at: int | None) -> V | None:
         """Return the value of a key, or ``None`` if there is none; an open batch registers a read of that key only."""
-        batch = None if at is not None else batches.active(self.engine)
+        batch = None if at is not None else batches.active_batch(self.engine)
         if batch is not None:
             value: V | None = batch.transaction.value(self.key(stream), keys, key)
             return value
@@ -532,7 +532,7 @@ class Core:
 
     def look(self, stream: str, view: View[Any], query: Callable[[fold.State], T], at: int | None) -> T:
         """Apply ``query`` to a view of a stream's state, this context's batch included, without registering a read."""
-        batch = None if at is not None else batches.active(self.engine)
+        batch = None if at is not None else batches.active_batch(self.engine)
         if batch is not None:
             with self.engine.reader.state_lock:
                 return query(batch.transaction.look(self.key(stream), view))
@@ -542,16 +542,16 @@ class Core:
         """Apply ``query`` to a stream's committed state, ignoring an open batch."""
         return self.engine.reader.read(self.key(stream), query, at)
 
-    def recorded(self, seq: int) -> Recorded:
+    def event(self, seq: int) -> Recorded:
         """Return the event at a seq, on any branch, or at a provisional seq of this context's batch."""
-        if seq < 0 and (batch := batches.active(self.engine)) is not None:
-            return batch.transaction.recorded(place_of(seq))
+        if seq < 0 and (batch := batches.active_batch(self.engine)) is not None:
+            return batch.transaction.recorded_event(place_of(seq))
         with self.engine.reader.state_lock:
-            return self.engine.reader.loader.recorded([seq])[0]
+            return self.engine.reader.loader.recorded_events([seq])[0]
 
     def events(
         self,
-        sought: "Sought",
+        sought: "EventFilter",
         stream: str | None = None,
         *,
         after: int = 0,
@@ -569,7 +569,7 @@ class Core:
         """Apply ``query`` to a stream's state after an event, or before it; the event can belong to the open batch."""
         if stamp.seq > 0:
             return self.read_written(stream, query, stamp.seq - is_before)
-        batch = batches.active(self.engine)
+        batch = batches.active_batch(self.engine)
         assert batch is not None, "a provisional event outside a batch"
         with self.engine.reader.state_lock:
             return query(batch.transaction.state_before(self.key(stream), place_of(stamp.seq) + (not is_before)))
@@ -599,11 +599,11 @@ class Core:
 
     def _answer(self, request: Request) -> Recorded | None:
         """Return the last event of an answered request, once reads show it; raise ``LookupError`` if not answered."""
-        batch = batches.active(self.engine)
+        batch = batches.active_batch(self.engine)
         if batch is not None and request.id_hash in batch.transaction.requests:
-            places = batch.transaction.answered(request)
-            return batch.transaction.recorded(places[-1]) if places else None
-        recorded = self.engine.reader.answered(request)
+            places = batch.transaction.answer_places(request)
+            return batch.transaction.recorded_event(places[-1]) if places else None
+        recorded = self.engine.reader.find_answer(request)
         if recorded is not None and recorded.stamp.seq > self.engine.reader.head:
             with self.engine.writer.exclusive():  # It is durable, but its commit is not folded yet.
                 pass
@@ -622,17 +622,17 @@ class Core:
         own, *elders = [(keyed_hash(reader.request_prefix(branch) + given), until) for branch, until in bounds.items()]
         return Request(own[0], call_hash, tuple(elders))
 
-    def answered(self, request_id: str, stream: str, call: tuple[Any, ...]) -> list[Event] | None:
+    def find_answer(self, request_id: str, stream: str, call: tuple[Any, ...]) -> list[Event] | None:
         """Return all events of a request that was answered before, or ``None`` if it was not."""
         request = self.request(request_id, stream, call)
         try:
             self._answer(request)
         except LookupError:
             return None
-        batch = batches.active(self.engine)
+        batch = batches.active_batch(self.engine)
         if batch is not None and request.id_hash in batch.transaction.requests:
-            return [batch.transaction.events[place] for place in batch.transaction.answered(request)]
-        return self.engine.reader.answer(request)
+            return [batch.transaction.events[place] for place in batch.transaction.answer_places(request)]
+        return self.engine.reader.answer_events(request)
 
     def refuse_frozen(self, stream: str, at: int | None) -> None:
         """Raise ``ReadOnly`` for a handle that is frozen at a seq."""
@@ -652,7 +652,7 @@ class Core:
 
     def version(self, stream: str) -> int:
         """Return the version of a stream, including the events that this context's batch has added."""
-        batch = batches.active(self.engine)
+        batch = batches.active_batch(self.engine)
         if batch is None:
             return self.engine.reader.version(self.key(stream))
         return batch.transaction.version(self.key(stream))
@@ -661,12 +661,12 @@ class Core:
         """Raise ``WrongVersion`` unless a stream has the version expected by the caller of a verb on another stream."""
         if expected != ANY:
             known = self.engine.reader.find(self.key(stream))
-            check_version(stream, 0 if known is None else known.version, _checked_expected(expected))
+            check_version(stream, 0 if known is None else known.version, _check_expected(expected))
 
     def check_head(self, expected: object) -> None:
         """Raise ``WrongVersion`` unless the whole memory has the version that the caller expects: its head."""
         if expected != ANY:
-            check_version("the memory", self.engine.reader.head, _checked_expected(expected))
+            check_version("the memory", self.engine.reader.head, _check_expected(expected))
 
     def counts(self, count: Callable[[], str]) -> str:
         """Return the counts for the ``repr`` of a handle, which must never fail."""
@@ -680,13 +680,13 @@ class Core:
 
         The message's stamp is filled in regardless.
         """
-        batch = batches.active(self.engine)
+        batch = batches.active_batch(self.engine)
         assert batch is not None, "a provisional result outside a batch"
         batch.transaction.messages.append((place_of(message.stamp.seq), message))
 
-    def dated(self, note: Note, stamp: Stamp) -> Note:
+    def date_note(self, note: Note, stamp: Stamp) -> Note:
         """Return a note; if it belongs to this context's batch, the engine fills in its time at the commit."""
-        batch = batches.active(self.engine)
+        batch = batches.active_batch(self.engine)
         if batch is not None and stamp.seq < 0:
             note = Note(note.day, note.text, None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
             batch.transaction.notes.append((place_of(stamp.seq), note))
@@ -699,11 +699,11 @@ class Core:
         return sources_of(self, sources)
 
 
-def _checked_expected(expected: object) -> object:
+def _check_expected(expected: object) -> object:
     if expected in (ANY, NO_STREAM, EXISTS):
         return ANY if expected == ANY else expected
     if not isinstance(expected, int) or isinstance(expected, bool) or expected < 0:
-        raise InvalidInput(f"expected is {checks.shown(expected)}; give ANY, NO_STREAM, EXISTS or a version from 0 on")
+        raise InvalidInput(f"expected is {checks.brief(expected)}; give ANY, NO_STREAM, EXISTS or a version from 0 on")
     return expected
 
 
@@ -731,7 +731,7 @@ class Handle:
     def _read(self, query: Callable[[State], T]) -> T:
         return self._core.read(self._stream, query, self._at)
 
-    def _cited(self, options: MutationOptions) -> tuple[int, ...]:
+    def _source_seqs(self, options: MutationOptions) -> tuple[int, ...]:
         return self._core.sources(options.get("sources", ()))
 
     def _write(
@@ -758,21 +758,21 @@ class Handle:
 
             warn(core, self._stream, make, self._opening)
         if isinstance(self._opening, ConversationOpened) and ForkDropped in engine.reader.types_written:
-            from refold.memory.drops import guarded  # noqa: PLC0415 - loaded only if something was dropped
+            from refold.memory.drops import guard  # noqa: PLC0415 - loaded only if something was dropped
 
-            make = guarded(core, self._stream, self._since, make)
+            make = guard(core, self._stream, self._since, make)
         if not engine.reader.is_writable:
             engine.reader.check_writable()
         if options:
-            expected, request_id, _ = chosen(options)
+            expected, request_id, _ = parse_options(options)
             if expected != ANY:
-                expected = _checked_expected(expected)
+                expected = _check_expected(expected)
             if request_id is not None:
                 request = core.request(request_id, self._stream, call)
         if ACTING.get():
             origin = origin_in(engine.reader, origin)
         mutation = make_mutation((self._key, make, self._opening, origin, expected, request))
-        if (batch := active(engine)) is None:
+        if (batch := active_batch(engine)) is None:
             return engine.writer.submit(mutation)
         if request is not None:
             engine.refresh()  # A repeated request can have an answer that this process has not read yet.

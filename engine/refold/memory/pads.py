@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from refold import checks
-from refold.engine.keys import deleting, setting
+from refold.engine.keys import decide_delete, decide_set
 from refold.engine.transaction import Decide
 from refold.event import Event, Restored
 from refold.fold import State
@@ -13,7 +13,7 @@ from refold.memory.handles import VALUES
 from refold.memory.options import Core
 from refold.memory.scratchpad import ENTRIES
 from refold.memory.snapshot import RESTORED, Snapshot, branch_here, content_of, pointer
-from refold.views.base import Keyed
+from refold.views.base import KeyedValues
 from refold.views.scratchpad import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 from refold.views.state import STATE, StateDeleted, StateSet
 
@@ -21,9 +21,9 @@ from refold.views.state import STATE, StateDeleted, StateSet
 class Pads(NamedTuple):
     """The keys, notes and values of a conversation, each with the seq of its event, or 0 if this store has none."""
 
-    entries: Keyed[str]
+    entries: KeyedValues[str]
     notes: list[tuple[int, str]]
-    values: Keyed[bytes]
+    values: KeyedValues[bytes]
 
     @classmethod
     def of(cls, state: State) -> "Pads":
@@ -36,10 +36,10 @@ class Pads(NamedTuple):
         """Return the content of a snapshot of this store or of another one."""
         branch = branch_here(core, snapshot)
         if branch is not None:
-            base = Restored((), *pointer(core.to(branch), snapshot.stream, snapshot.seq), 0)
+            base = Restored((), *pointer(core.with_branch(branch), snapshot.stream, snapshot.seq), 0)
             return cls.of(core.engine.reader.look_at_base(base, "conversation"))
         carried = content_of(snapshot).state
-        pads = cls(Keyed(), [(0, text) for text in carried.notes], Keyed())
+        pads = cls(KeyedValues(), [(0, text) for text in carried.notes], KeyedValues())
         pads.entries.replace(0, carried.entries)
         pads.values.replace(0, carried.state)
         return pads
@@ -54,19 +54,19 @@ class Pads(NamedTuple):
             kept = 0
             yield ScratchpadCleared(sources)
         for key in sorted(now.entries.values.keys() - self.entries.values.keys()):
-            yield deleting(ENTRIES, key, partial(ScratchpadDeleted, sources, key=key))
+            yield decide_delete(ENTRIES, key, partial(ScratchpadDeleted, sources, key=key))
         for key, value in sorted(self.entries.values.items()):
             cited = _with_source(sources, self.entries.seqs[key])
-            yield setting(ENTRIES, key, value, partial(ScratchpadSet, cited, key=key, value=value))
+            yield decide_set(ENTRIES, key, value, partial(ScratchpadSet, cited, key=key, value=value))
         for seq, text in self.notes[kept:]:
             yield NoteAdded(_with_source(sources, seq), text)
 
     def _state_changes(self, now: "Pads", sources: tuple[int, ...]) -> Iterator[Event | Decide]:
         for key in sorted(now.values.values.keys() - self.values.values.keys()):
-            yield deleting(VALUES, key, partial(StateDeleted, sources, key=key))
+            yield decide_delete(VALUES, key, partial(StateDeleted, sources, key=key))
         for key, packed in sorted(self.values.values.items()):
             cited = _with_source(sources, self.values.seqs[key])
-            yield setting(VALUES, key, packed, partial(StateSet, cited, key=key, packed=packed))
+            yield decide_set(VALUES, key, packed, partial(StateSet, cited, key=key, packed=packed))
 
 
 def _with_source(sources: tuple[int, ...], seq: int) -> tuple[int, ...]:
@@ -76,10 +76,10 @@ def _with_source(sources: tuple[int, ...], seq: int) -> tuple[int, ...]:
 def views_of(views: Any) -> tuple[str, ...]:
     """Return the views to restore, in a fixed order; raise ``InvalidInput`` for an unknown view or none at all."""
     if isinstance(views, str) or not isinstance(views, Collection):
-        checks.invalid(f"views must be a collection of names, not {type(views).__name__} ({checks.shown(views)})")
+        checks.invalid(f"views must be a collection of names, not {type(views).__name__} ({checks.brief(views)})")
     given: list[Any] = [*views]
     unknown = [view for view in given if not isinstance(view, str) or view not in RESTORED]
     if unknown or not given:
-        found = f"has {checks.shown(unknown[0])}" if unknown else "is empty"
+        found = f"has {checks.brief(unknown[0])}" if unknown else "is empty"
         checks.invalid(f"views {found}; give some of {', '.join(RESTORED)}, or leave it out for all")
     return tuple(view for view in RESTORED if view in given)

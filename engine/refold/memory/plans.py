@@ -31,10 +31,10 @@ class PlannedWrite(NamedTuple):
         """Write the events as one commit, or add them to the open batch; ``None`` if a stream that was read changed."""
         core, options = self.core, self.options
         if options.request_id is not None:
-            answered = core.answered(options.request_id, self.stream, self.request)
+            answered = core.find_answer(options.request_id, self.stream, self.request)
             if answered is not None:
                 return answered
-        batch = batches.active(core.engine)
+        batch = batches.active_batch(core.engine)
         if batch is not None:
             return self._add(batch.transaction)
         core.engine.refresh()  # The local copy of a log on a server can be slightly out of date.

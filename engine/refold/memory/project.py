@@ -4,16 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from refold import checks
-from refold.entry import STATUSES, Entry, MemoriesCleared, MemoryDeleted, MemoryReviewed, touched
+from refold.entry import STATUSES, Entry, MemoriesCleared, MemoryDeleted, MemoryReviewed, changed_ids
 from refold.event import Event, Recorded
 from refold.fold import State
 from refold.index.ranking import Ranking
 from refold.memory import facts
-from refold.memory.facts import FactChanges, FactInput, ProjectStream, checked_id
-from refold.memory.options import Core, MutationOptions, chosen, mutation, seq_at
+from refold.memory.facts import FactChanges, FactInput, ProjectStream, check_id
+from refold.memory.options import Core, MutationOptions, mutation, parse_options, seq_at
 from refold.results import Hits, Outcome, ProjectStats, Receipt, Upserted
 from refold.views.episodes import Episode
-from refold.views.facts import FACTS, reviewed
+from refold.views.facts import FACTS, apply_review
 
 if TYPE_CHECKING:
     import datetime
@@ -88,9 +88,9 @@ class Project:
         >>> project.add("The API listens on port 8080.", source="chat-42").category
         'fact'
         """
-        checked, body = chosen(options), (content, category, keywords, importance, metadata)
+        checked, body = parse_options(options), (content, category, keywords, importance, metadata)
         origin = (source, source_context, status, vector, occurred)
-        given = FactInput.checked(self._core, checked.sources, *body, *origin)
+        given = FactInput.parse(self._core, checked.sources, *body, *origin)
         return facts.add(self._stream, given, checked)
 
     @mutation
@@ -124,9 +124,9 @@ class Project:
         >>> project.upsert("Deploys happen on Fridays.").outcome
         'skipped'
         """
-        checked, body = chosen(options), (content, category, keywords, importance, metadata)
+        checked, body = parse_options(options), (content, category, keywords, importance, metadata)
         origin = (source, source_context, status, vector, occurred)
-        given = FactInput.checked(self._core, checked.sources, *body, *origin)
+        given = FactInput.parse(self._core, checked.sources, *body, *origin)
         from refold.memory import maintenance
 
         return maintenance.upsert(self._stream, given, threshold, checked)
@@ -141,7 +141,7 @@ class Project:
         """
         from refold.memory import maintenance
 
-        return maintenance.unmerge(self._stream, seq, chosen(options))
+        return maintenance.unmerge(self._stream, seq, parse_options(options))
 
     @mutation
     def update(
@@ -161,13 +161,13 @@ class Project:
         >>> project.update(project.add("The API listens on port 80."), content="It listens on port 443.").content
         'It listens on port 443.'
         """
-        changes = FactChanges.checked(self._core, content, category, keywords, importance, metadata, vector)
-        return facts.update(self._stream, checked_id(id), changes, chosen(options))
+        changes = FactChanges.parse(self._core, content, category, keywords, importance, metadata, vector)
+        return facts.update(self._stream, check_id(id), changes, parse_options(options))
 
     @mutation
     def delete(self, id: str | Entry, **options: Unpack[MutationOptions]) -> None:
         """Remove a memory, which stays in the log. Raises ``NotFound`` if it is unknown."""
-        stream, entry_id, checked = self._stream, checked_id(id), chosen(options)
+        stream, entry_id, checked = self._stream, check_id(id), parse_options(options)
         sources = self._core.sources(checked.sources)
 
         def decide(state: State) -> Event:
@@ -178,7 +178,7 @@ class Project:
     @mutation
     def clear(self, **options: Unpack[MutationOptions]) -> int:
         """Remove every memory and return the number removed. Episodes stay."""
-        stream, checked, counts = self._stream, chosen(options), list[int]()
+        stream, checked, counts = self._stream, parse_options(options), list[int]()
         sources = self._core.sources(checked.sources)
 
         def decide(state: State) -> Event | None:
@@ -198,12 +198,12 @@ class Project:
 
         By default, ``search`` finds only active memories.
         """
-        entry_id, status, checked = checked_id(id), checks.one_of(status, "status", STATUSES), chosen(options)
+        entry_id, status, checked = check_id(id), checks.one_of(status, "status", STATUSES), parse_options(options)
         sources = self._core.sources(checked.sources)
         return self._stream.change(
             entry_id,
             lambda _, entry: None if entry.status == status else MemoryReviewed(sources, entry_id, status),
-            reviewed,
+            apply_review,
             ("review", entry_id, status),
             checked,
         )
@@ -233,14 +233,14 @@ class Project:
         """
         from refold.memory import maintenance
 
-        return maintenance.decay(self._stream, chosen(options), dry_run=dry_run)
+        return maintenance.decay(self._stream, parse_options(options), dry_run=dry_run)
 
     @mutation
     def prune(self, min_importance: float, *, dry_run: bool = False, **options: Unpack[MutationOptions]) -> Outcome:
         """Remove the memories whose importance is below a bound; return how many were removed."""
         from refold.memory import maintenance
 
-        return maintenance.prune(self._stream, min_importance, chosen(options), dry_run=dry_run)
+        return maintenance.prune(self._stream, min_importance, parse_options(options), dry_run=dry_run)
 
     @mutation
     def compact(
@@ -252,7 +252,7 @@ class Project:
         """
         from refold.memory import maintenance
 
-        return maintenance.compact(self._stream, threshold, chosen(options), dry_run=dry_run)
+        return maintenance.compact(self._stream, threshold, parse_options(options), dry_run=dry_run)
 
     # Finding.
 
@@ -291,7 +291,7 @@ class Project:
         """
         from refold.memory import search
 
-        checked = search.checked_query(
+        checked = search.check_query(
             top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain, floor, approximate
         )
         return search.search(self._stream, query, checked)
@@ -342,16 +342,16 @@ class Project:
         """
         from refold.memory import search
 
-        checked = search.checked_query(
+        checked = search.check_query(
             top_k, categories, statuses, min_importance, metadata, ranking, vector, now, explain, floor
         )
-        return search.recall(self._stream, query, checked, conversation, chosen(options))
+        return search.recall(self._stream, query, checked, conversation, parse_options(options))
 
     # Reading.
 
     def get(self, id: str | Entry) -> Entry | None:
         """Return a memory, or ``None`` if there is none; an erased memory has only its id."""
-        entry_id = checked_id(id)
+        entry_id = check_id(id)
         return self._stream.read(
             lambda facts: Entry(entry_id, erased=True) if entry_id in facts.erased else facts.entries.get(entry_id)
         )
@@ -376,10 +376,10 @@ class Project:
 
     def history(self, id: str | Entry) -> Events:
         """Return the events that touched a memory, with stamps, oldest first; raise ``NotFound`` if there are none."""
-        entry_id = checked_id(id)
-        own = [recorded for recorded in self.events() if entry_id in (touched(recorded.event) or ())]
+        entry_id = check_id(id)
+        own = [recorded for recorded in self.events() if entry_id in (changed_ids(recorded.event) or ())]
         if not own:
-            raise self._stream.missing(entry_id)
+            raise self._stream.not_found(entry_id)
         return own
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
@@ -415,7 +415,7 @@ class Project:
         fields = (kind, session, task, approach, outcome, tools, keywords, vector, occurred)
         from refold.memory import search
 
-        return search.record(self._stream, *fields, chosen(options))
+        return search.record(self._stream, *fields, parse_options(options))
 
     def search_episodes(
         self,
@@ -431,7 +431,7 @@ class Project:
         """Return the episodes of the given ``kinds`` that best match a query, or the newest ones for an empty query."""
         from refold.memory import search
 
-        checked = search.checked_query(top_k, None, (), 0.0, None, ranking, vector, now, False, floor)  # noqa: FBT003
+        checked = search.check_query(top_k, None, (), 0.0, None, ranking, vector, now, False, floor)  # noqa: FBT003
         return search.search_episodes(self._stream, query, kinds, checked)
 
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:

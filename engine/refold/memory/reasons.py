@@ -135,7 +135,7 @@ class Revision(Struct, frozen=True):
     erased: bool = False
 
     def __str__(self) -> str:
-        value = "erased" if self.erased else ("removed" if self.removed else _quoted(self.value))
+        value = "erased" if self.erased else ("removed" if self.removed else _quote(self.value))
         turn = f", in the turn of seq {self.turn}" if self.turn else ""
         return f"seq {self.seq}  {time_text(self.time_ns)}  {self.actor}  {self.key} = {value}{turn}"
 
@@ -194,13 +194,14 @@ def sentence_of(recorded: Recorded) -> str:
         return f"an event of the unknown tag {event.tag}"
     left = fold.STRUCTURAL[type(event)] if stamp.erased else event.__struct_fields__
     sentence = "".join(
-        text + ("" if field is None else _shown(event, field, bare=conversion == "s") if field in left else "...")
+        text
+        + ("" if field is None else _format_field(event, field, bare=conversion == "s") if field in left else "...")
         for text, field, _, conversion in Formatter().parse(event.sentence)
     )
     return sentence + (_ERASED_TEXT if stamp.erased else "")
 
 
-def _shown(event: Event, field: str, *, bare: bool) -> str:
+def _format_field(event: Event, field: str, *, bare: bool) -> str:
     value: Any = getattr(event, field)
     if field == "text" and value is None and hasattr(event, "parts"):
         value = getattr(event, "content", None) or getattr(event, "tool_calls", None)
@@ -211,17 +212,17 @@ def _shown(event: Event, field: str, *, bare: bool) -> str:
     if isinstance(value, float):
         value = f"{value:.3g}"
     if isinstance(value, tuple):
-        return shortened(", ".join(map(str, cast("tuple[object, ...]", value))) or "none")
-    return shortened(str(value)) if bare and isinstance(value, (str, int)) else _quoted(value)
+        return shorten(", ".join(map(str, cast("tuple[object, ...]", value))) or "none")
+    return shorten(str(value)) if bare and isinstance(value, (str, int)) else _quote(value)
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     if isinstance(value, str):
-        return f"'{shortened(value)}'"
-    return "nothing" if value is None or value == b"" else shortened(msgspec.json.encode(value).decode())
+        return f"'{shorten(value)}'"
+    return "nothing" if value is None or value == b"" else shorten(msgspec.json.encode(value).decode())
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a text as one line of at most 60 characters."""
     line = " ".join(text[: 4 * _SHOWN_CHARS].split())
     return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 3]}..."

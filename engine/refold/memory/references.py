@@ -27,20 +27,20 @@ def check_results(engine: Engine, given: Sequence[object], seqs: Sequence[int]) 
     """
     results = [(item, seq) for item, seq in zip(given, seqs, strict=True) if seq > 0 and not isinstance(item, int)]
     if results:
-        engine.known(partial(_check_results, engine.reader, results))
+        engine.check_at_head(partial(_check_each, engine.reader, results))
 
 
-def _check_results(reader: Reader, results: Sequence[tuple[object, int]], head: int) -> None:
+def _check_each(reader: Reader, results: Sequence[tuple[object, int]], head: int) -> None:
     for item, seq in results:
         if seq > head:
-            checks.invalid(f"{checks.shown(item)} is of another memory: this one ends at seq {head}; {_ADVICE}")
+            checks.invalid(f"{checks.brief(item)} is of another memory: this one ends at seq {head}; {_ADVICE}")
     with reader.state_lock:
         for (item, seq), found in zip(results, reader.log.events_at([seq for _, seq in results]), strict=True):
             stream = reader.streams.name_of(found.number)
             if not _is_result_of(item, found, stream):
                 kind = fold.NAMES.get(fold.EVENT_TYPES.get(fold.tag_of(found.array), Event), "an unknown event")
                 here = f"seq {seq} of this one is {kind} in {stream}"
-                checks.invalid(f"{checks.shown(item)} is of another memory: {here}; {_ADVICE}")
+                checks.invalid(f"{checks.brief(item)} is of another memory: {here}; {_ADVICE}")
 
 
 def _is_result_of(item: Any, found: EventBytes, stream: str) -> bool:
@@ -61,7 +61,7 @@ def _is_result_of(item: Any, found: EventBytes, stream: str) -> bool:
 
 def sources_of(core: "Core", sources: Sequence[Any]) -> tuple[int, ...]:
     """Return the seqs of the sources of a mutation; those of this context's open batch are provisional."""
-    seqs = core.engine.known(partial(checks.sources, sources))
+    seqs = core.engine.check_at_head(partial(checks.sources, sources))
     check_results(core.engine, sources, seqs)
     if any(seq < 0 for seq in seqs):
         _check_provisional(core.engine, sources)
@@ -71,21 +71,21 @@ def sources_of(core: "Core", sources: Sequence[Any]) -> tuple[int, ...]:
 def cause_of(core: "Core", cause: object, at: int | None) -> int:
     """Return the seq of a cause, 0 for none; a frozen memory has no later one."""
     check = partial(checks.cause, cause)
-    seq = core.engine.known(check) if at is None else check(at)
+    seq = core.engine.check_at_head(check) if at is None else check(at)
     check_results(core.engine, (cause,), (seq,))
     return seq
 
 
 def _check_provisional(engine: Engine, sources: Sequence[Any]) -> None:
     """Refuse results of any batch except this context's open one: they never got a seq."""
-    batch = batches.active(engine)
+    batch = batches.active_batch(engine)
     events, stamps = ([], []) if batch is None else (batch.transaction.events, batch.transaction.stamps)
     for source in sources:
         stamp = getattr(source, "stamp", None)
         if stamp is not None and stamp.seq < 0:
             place = place_of(stamp.seq)
             if place >= len(events) or not (stamps[place] is stamp or _is_of(events[place], source)):
-                raise InvalidInput(f"source {checks.shown(source)} is of a batch that was not committed; leave it out")
+                raise InvalidInput(f"source {checks.brief(source)} is of a batch that was not committed; leave it out")
 
 
 def _is_of(event: Event, result: Any) -> bool:

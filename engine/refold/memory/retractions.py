@@ -14,14 +14,14 @@ _Key: TypeAlias = tuple[str, str]  # A stream, and the id of a memory or the key
 _NEVER: Final = 2**62
 
 
-class _Fact(Struct):
+class _Statement(Struct):
     """A fact as one event recorded it, and the passage that it was extracted from, if that is known."""
 
     seq: int
     passage: str | None
     turns: list[int]  # The seqs at which it was alternately retracted and restored.
 
-    def is_gone(self, at: int) -> bool:
+    def is_retracted(self, at: int) -> bool:
         return bisect_right(self.turns, at) % 2 == 1
 
 
@@ -41,8 +41,8 @@ class Retractions:
     """
 
     def __init__(self) -> None:
-        self._facts: dict[_Key, list[_Fact]] = {}
-        self._told: dict[int, list[_Fact]] = {}  # By the seq of a message.
+        self._facts: dict[_Key, list[_Statement]] = {}
+        self._told: dict[int, list[_Statement]] = {}  # By the seq of a message.
         self._withdrawing: dict[int, int] = {}  # By the seq of a message that led to a removal, the seq of the removal.
 
     def take(self, recorded: Recorded) -> None:
@@ -50,36 +50,36 @@ class Retractions:
         event, stamp = recorded
         stream, seq = stamp.stream, stamp.seq
         if isinstance(event, ProfileSet):
-            self._tell((stream, event.key), event.sources, _Fact(seq, None, []))
+            self._add_fact((stream, event.key), event.sources, _Statement(seq, None, []))
         elif isinstance(event, (MemoryAdded, MemoryUpdated)):
             passage = event.context if isinstance(event, MemoryAdded) else None
-            self._tell((stream, event.id), event.sources, _Fact(seq, passage, []))
+            self._add_fact((stream, event.id), event.sources, _Statement(seq, passage, []))
         elif isinstance(event, MemoryMerged):
             self._facts.setdefault((stream, event.id), []).extend(self._facts.pop((stream, event.other), ()))
-            self._tell((stream, event.id), event.sources, _Fact(seq, None, []))
+            self._add_fact((stream, event.id), event.sources, _Statement(seq, None, []))
         elif isinstance(event, (MemoryDeleted, ProfileDeleted)):
-            self._end((stream, event.key if isinstance(event, ProfileDeleted) else event.id), seq)
+            self._retract((stream, event.key if isinstance(event, ProfileDeleted) else event.id), seq)
             self._withdrawing |= dict.fromkeys(event.sources, seq)
         elif isinstance(event, MemoriesCleared):
             for key in self._keys_of(stream):
-                self._end(key, seq)
+                self._retract(key, seq)
         elif isinstance(event, Restored):
             for key in self._keys_of(stream):
                 for fact in self._facts[key]:
-                    if fact.seq <= event.base_seq and fact.is_gone(seq) and not fact.is_gone(event.base_seq):
+                    if fact.seq <= event.base_seq and fact.is_retracted(seq) and not fact.is_retracted(event.base_seq):
                         fact.turns.append(seq)
 
     def _keys_of(self, stream: str) -> list[_Key]:
         return [key for key in self._facts if key[0] == stream]
 
-    def _tell(self, key: _Key, sources: tuple[int, ...], fact: _Fact) -> None:
+    def _add_fact(self, key: _Key, sources: tuple[int, ...], fact: _Statement) -> None:
         self._facts.setdefault(key, []).append(fact)
         for source in sources:
             self._told.setdefault(source, []).append(fact)
 
-    def _end(self, key: _Key, seq: int) -> None:
+    def _retract(self, key: _Key, seq: int) -> None:
         for fact in self._facts.get(key, ()):
-            if not fact.is_gone(seq):
+            if not fact.is_retracted(seq):
                 fact.turns.append(seq)
 
     def hides(self, seq: int, line: str | None, at: int) -> bool:
@@ -91,4 +91,4 @@ class Retractions:
         told = [fact for fact in self._told.get(seq, ()) if fact.seq <= at]
         facts = [fact for fact in told if line is None or (fact.passage or "") in line]
         is_withdrawing = self._withdrawing.get(seq, _NEVER) <= at
-        return (bool(facts) or is_withdrawing) and all(fact.is_gone(at) for fact in facts)
+        return (bool(facts) or is_withdrawing) and all(fact.is_retracted(at) for fact in facts)

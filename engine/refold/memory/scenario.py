@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.engine.history import changes_between
-from refold.engine.scan import Sought
-from refold.engine.scenario import STARTING, Changes, Need, ScenarioLens, Track, scenario_engine, sweep
+from refold.engine.scan import EventFilter
+from refold.engine.scenario import STARTING, Changes, ScenarioLens, Track, WindowMiss, scenario_engine, sweep
 from refold.entry import MemoriesRecalled, MemoryMerged
 from refold.errors import EmbeddingMismatch, InvalidInput
 from refold.index.ranking import RANKINGS, Ranking, ranking_of
@@ -197,7 +197,7 @@ class Scenario:
         """Return the messages that were needed after they had been evicted, in the order in which they were needed."""
         return tuple(found for need in self.track().needs if (found := self._regret(need)) is not None)
 
-    def _regret(self, need: Need) -> Regret | None:
+    def _regret(self, need: WindowMiss) -> Regret | None:
         conversation = need.conversation.partition("/")[2]
         seq = need.target
         if isinstance(seq, str):
@@ -208,11 +208,11 @@ class Scenario:
         is_withdrawn = self._is_withdrawn(need, seq)
         return None if is_withdrawn else Regret(conversation, seq, need.needed_seq, need.reason)
 
-    def _is_withdrawn(self, need: Need, seq: int) -> bool:
+    def _is_withdrawn(self, need: WindowMiss, seq: int) -> bool:
         """Return whether a message would have left even an unbounded window: by a removal, a clear or a restore."""
         removals = self._removals.get(need.conversation)
         if removals is None:
-            sought, until = Sought((), (MessageRemoved, WindowCleared)), self._until
+            sought, until = EventFilter((), (MessageRemoved, WindowCleared)), self._until
             streams = origins(self._core, need.conversation, until)
             removals = self._removals[need.conversation] = sorted(
                 found.stamp.seq for stream, end in streams for found in self._core.events(sought, stream, until=end)
@@ -243,7 +243,7 @@ def sweep_all(core: Core, scenarios: Sequence[object]) -> list[Scenario]:
     for scenario in scenarios:
         if not isinstance(scenario, Scenario):
             checks.invalid(
-                f"scenarios must be those of what_if, not {type(scenario).__name__} ({checks.shown(scenario)})"
+                f"scenarios must be those of what_if, not {type(scenario).__name__} ({checks.brief(scenario)})"
             )
         given.append(scenario)
     begun = [scenario.begin() for scenario in given]
@@ -278,19 +278,19 @@ def what_if(
     changes = Changes(
         window_tokens=None if window_tokens is None else checks.window_tokens(window_tokens),
         policy=None if eviction is None else POLICIES[checks.one_of(eviction, "eviction", tuple(POLICIES))],
-        dedupe=None if dedupe is None else _checked_dedupe(core, dedupe, until),
-        without=_left_out(core, without),
+        dedupe=None if dedupe is None else _check_dedupe(core, dedupe, until),
+        without=_check_without(core, without),
     )
     return Scenario(core, changes, behind, until, None if ranking is None else ranking_of(ranking))
 
 
-def _checked_dedupe(core: Core, dedupe: object, until: int) -> float:
+def _check_dedupe(core: Core, dedupe: object, until: int) -> float:
     """Return a merge threshold, checked: not below both the usual one and the cosine of every merge in the log."""
     asked, usual = checks.fraction(dedupe, "dedupe"), core.embedding.merge_cosine
     if asked < usual:
         cosines = [
             event.cosine
-            for event, _ in core.events(Sought((), (MemoryMerged,)), until=until)
+            for event, _ in core.events(EventFilter((), (MemoryMerged,)), until=until)
             if isinstance(event, MemoryMerged)
         ]
         if min(cosines, default=1.0) > asked:
@@ -302,22 +302,22 @@ def _checked_dedupe(core: Core, dedupe: object, until: int) -> float:
     return asked
 
 
-def occurred_by(core: Core, occurred: object, until: int) -> Core:
+def core_at_time(core: Core, occurred: object, until: int) -> Core:
     """Return the core of a memory that contains only what had occurred by a time."""
     return _scenario_core(core, Changes(occurred_ns=nanoseconds(occurred, "occurred")), until)
 
 
 def _scenario_core(core: Core, changes: Changes, until: int) -> Core:
-    return core.over(scenario_engine(core.engine.reader, changes, until))
+    return core.with_engine(scenario_engine(core.engine.reader, changes, until))
 
 
-def _left_out(core: Core, without: object) -> frozenset[int]:
+def _check_without(core: Core, without: object) -> frozenset[int]:
     if not isinstance(without, Sequence) or isinstance(without, (str, bytes)):
         checks.invalid(f"without must be a list of seqs or results, not {type(without).__name__}")
     seqs = sorted(core.sources(tuple(cast("Sequence[object]", without))))
     if seqs and seqs[0] < 1:
         checks.invalid("without names an event of an open batch; leave out what is written")
-    for event, stamp in core.engine.reader.loader.recorded(seqs):
+    for event, stamp in core.engine.reader.loader.recorded_events(seqs):
         if isinstance(event, STARTING):
             raise InvalidInput(f"seq {stamp.seq} is what {stamp.stream} stands on; leave out events behind it")
     return frozenset(seqs)

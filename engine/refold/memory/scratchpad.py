@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 import msgspec
 
 from refold import checks
-from refold.engine.keys import KeyMap, deleting, setting
+from refold.engine.keys import KeyMap, decide_delete, decide_set
 from refold.memory.options import Handle, MutationOptions, mutation
 from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 
@@ -45,8 +45,8 @@ class Scratchpad(Handle):
     @mutation
     def set(self, key: str, value: str, **options: Unpack[MutationOptions]) -> None:
         """Set a key; setting it to its current value appends nothing."""
-        key, value, cited = checks.key(key), checks.text(value, "value"), self._cited(options)
-        decide = setting(ENTRIES, key, value, lambda prior, place: ScratchpadSet(cited, prior, place, key, value))
+        key, value, cited = checks.key(key), checks.text(value, "value"), self._source_seqs(options)
+        decide = decide_set(ENTRIES, key, value, lambda prior, place: ScratchpadSet(cited, prior, place, key, value))
         self._write(decide, ("set", key, value), options)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -57,8 +57,8 @@ class Scratchpad(Handle):
     @mutation
     def delete(self, key: str, **options: Unpack[MutationOptions]) -> bool:
         """Remove a key; return whether it was there."""
-        key, cited = checks.key(key), self._cited(options)
-        decide = deleting(ENTRIES, key, lambda prior, place: ScratchpadDeleted(cited, prior, place, key))
+        key, cited = checks.key(key), self._source_seqs(options)
+        decide = decide_delete(ENTRIES, key, lambda prior, place: ScratchpadDeleted(cited, prior, place, key))
         return self._write(decide, ("delete", key), options) is not None
 
     def blame(self, key: str) -> "list[Revision]":
@@ -79,7 +79,7 @@ class Scratchpad(Handle):
     def note(self, text: str, **options: Unpack[MutationOptions]) -> None:
         """Add a free-form note."""
         text = checks.text(text, "text")
-        self._write(NoteAdded(self._cited(options), text), ("note", text), options)
+        self._write(NoteAdded(self._source_seqs(options), text), ("note", text), options)
 
     def notes(self) -> list[str]:
         """Return the notes, oldest first."""
@@ -88,7 +88,7 @@ class Scratchpad(Handle):
     @mutation
     def clear(self, **options: Unpack[MutationOptions]) -> None:
         """Drop every key and note."""
-        event = ScratchpadCleared(self._cited(options))
+        event = ScratchpadCleared(self._source_seqs(options))
         self._write(lambda state: None if state.part(SCRATCH).is_empty else event, ("clear",), options)
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from refold import checks
 from refold.embedders import Vector
 from refold.engine import batch as batches
 from refold.engine import reader
-from refold.engine.observer import SEARCH, within
+from refold.engine.observer import SEARCH, measure
 from refold.engine.origin import Origin
 from refold.entry import ACTIVE, CATEGORIES, STATUSES, Entry, MemoriesRecalled
 from refold.errors import StoreBusy
@@ -20,11 +20,11 @@ from refold.event import Event, Recorded, Stamp, pack_json, unpack_json
 from refold.fold import State
 from refold.index import index
 from refold.index.columns import product
-from refold.index.index import FillRequest, IndexView, Needs, TextScores
+from refold.index.index import FillRequest, IndexView, TextScores, ViewOptions
 from refold.index.project import unit
 from refold.index.ranking import DEFAULT, RANKINGS, SIGNALS, Filter, Query, Ranking, ranking_of
 from refold.index.search import Matches
-from refold.index.signals import Text, TextIndex
+from refold.index.signals import RowText, TextIndex
 from refold.limits import (
     FILLS_COUNT_MAX,
     KEYWORDS_COUNT_MAX,
@@ -33,7 +33,7 @@ from refold.limits import (
     QUERIES_COUNT_MAX,
     REDO_COUNT_MAX,
 )
-from refold.memory.facts import ProjectStream, checked_keywords, fitting
+from refold.memory.facts import ProjectStream, check_keywords, check_model
 from refold.memory.options import Core, Options, nanoseconds
 from refold.results import Hit, Hits, ProjectStats
 from refold.text import keywords as keywords_of
@@ -53,14 +53,14 @@ if TYPE_CHECKING:
 
 def pending_events(core: Core) -> Sequence[Event]:
     """Return the events of this context's open batch."""
-    batch = batches.active(core.engine)
+    batch = batches.active_batch(core.engine)
     return () if batch is None else batch.transaction.events
 
 
-_PLAIN = Needs()
+_PLAIN = ViewOptions()
 
 
-def look(stream: ProjectStream, needs: Needs = _PLAIN) -> IndexView | None:
+def look(stream: ProjectStream, needs: ViewOptions = _PLAIN) -> IndexView | None:
     """Return the rows of a project for a search, or ``None`` if there are no memories.
 
     Missing rows are loaded first, without the state lock unless other writers write so much that the loaded rows are
@@ -85,7 +85,7 @@ def look(stream: ProjectStream, needs: Needs = _PLAIN) -> IndexView | None:
                 reader.indexes.fill(rows)
             return rows
 
-    return reader.index.whole(view)
+    return reader.index.guard(view)
 
 
 # Queries: checked, then ready to be answered from any state.
@@ -94,7 +94,7 @@ BROWSE: Final = "browse"
 _TOP_COUNT_MAX: Final = 1_000_000
 
 
-def checked_query(
+def check_query(
     top_k: object,
     categories: object,
     statuses: object,
@@ -109,12 +109,12 @@ def checked_query(
 ) -> Query:
     """Check the options of a search, and return a query without its text."""
     if metadata is not None and not isinstance(metadata, Mapping):
-        checks.invalid(f"metadata must be a dict, not {type(metadata).__name__} ({checks.shown(metadata)})")
+        checks.invalid(f"metadata must be a dict, not {type(metadata).__name__} ({checks.brief(metadata)})")
     return Query(
         vector=vector,
         filter=Filter(
-            categories=_words(categories, "categories", CATEGORIES),
-            statuses=_words(statuses, "statuses", STATUSES),
+            categories=_check_words(categories, "categories", CATEGORIES),
+            statuses=_check_words(statuses, "statuses", STATUSES),
             min_importance=checks.fraction(min_importance, "min_importance"),
             metadata=cast("Mapping[str, Any] | None", metadata),
         ),
@@ -122,24 +122,24 @@ def checked_query(
         now_ns=None if now is None else nanoseconds(now, "now"),
         top_k=checks.integer(top_k, "top_k", 1, _TOP_COUNT_MAX, "the most hits of a search"),
         explain=checks.flag(explain, "explain"),
-        floor=None if floor is None else _checked_floor(floor),
+        floor=None if floor is None else _check_floor(floor),
         approximate=checks.flag(approximate, "approximate"),
     )
 
 
-def _checked_floor(floor: object) -> float:
+def _check_floor(floor: object) -> float:
     if isinstance(floor, bool) or not isinstance(floor, (int, float)) or not 0 <= floor < math.inf:
-        checks.invalid(f"floor is {checks.shown(floor)}; give a score that is 0 (for no floor) or greater")
+        checks.invalid(f"floor is {checks.brief(floor)}; give a score that is 0 (for no floor) or greater")
     return float(floor)
 
 
-def _words(value: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] | None:
+def _check_words(value: object, what: str, known: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the chosen words, or ``None`` for all of them; a single word can be given as a str."""
     if value is None:
         return None
     words = (value,) if isinstance(value, str) else value
     if not isinstance(words, Sequence):
-        checks.invalid(f"{what} must be a list of str, not {type(words).__name__} ({checks.shown(words)})")
+        checks.invalid(f"{what} must be a list of str, not {type(words).__name__} ({checks.brief(words)})")
     return tuple(checks.one_of(word, what, known) for word in cast("Sequence[object]", words))
 
 
@@ -150,14 +150,14 @@ class ReadyQuery(NamedTuple):
     vector: Vector | None
 
 
-def _ready(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool) -> list[ReadyQuery]:
+def _prepare(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool) -> list[ReadyQuery]:
     """Return queries with their vectors, embedding the missing ones together, and the time that recency refers to.
 
     That is the given time, the clock, or the time of the seq at which a handle is frozen.
     """
     embedding, log_reader = stream.core.embedding_at(stream.at), stream.core.engine.reader
     given = (query.vector for query in queries)
-    vectors = [None if vector is None else embedding.given(vector) for vector in given]
+    vectors = [None if vector is None else embedding.parse_vector(vector) for vector in given]
     if not is_empty:
         bare = [place for place, query in enumerate(queries) if query.vector is None and query.ranking.cosine]
         for place, vector in zip(bare, embedding.of_all([queries[place].text for place in bare]), strict=True):
@@ -214,8 +214,8 @@ DEFAULTS: Final[SearchOptions] = {
 
 def search(stream: ProjectStream, text: object, options: Query) -> Hits:
     """Search the memories of a project."""
-    options = _ranked(stream.core, options)
-    with within(stream.core.engine.reader.observer, SEARCH):
+    options = _set_ranking(stream.core, options)
+    with measure(stream.core.engine.reader.observer, SEARCH):
         return stream.retry(lambda: _search(stream, [_with_text(text, options)])[0])
 
 
@@ -229,31 +229,31 @@ def search_many(stream: ProjectStream, queries: object, vectors: object, options
         try:
             given = list(cast("Sequence[object]", vectors))
         except TypeError:
-            checks.invalid(f"vectors must be a list, not {type(vectors).__name__} ({checks.shown(vectors)})")
+            checks.invalid(f"vectors must be a list, not {type(vectors).__name__} ({checks.brief(vectors)})")
     if len(given) != len(texts):
         checks.invalid(f"{len(given)} vectors for {len(texts)} queries; give one for each, or None in its place")
     unknown = sorted(options.keys() - DEFAULTS.keys())
     if unknown:
         raise TypeError(f"search_many() got unexpected options {unknown}; it takes vectors and {list(DEFAULTS)}")
     chosen: dict[str, Any] = {**DEFAULTS, **options}
-    query = _ranked(stream.core, checked_query(**chosen, vector=None))
+    query = _set_ranking(stream.core, check_query(**chosen, vector=None))
     pairs = list(zip(texts, given, strict=True))
-    with within(stream.core.engine.reader.observer, SEARCH):
+    with measure(stream.core.engine.reader.observer, SEARCH):
         return stream.retry(
             lambda: _search(stream, [_with_text(text, replace(query, vector=vector)) for text, vector in pairs])
         )
 
 
-def _ranked(core: Core, query: Query) -> Query:
+def _set_ranking(core: Core, query: Query) -> Query:
     """Return a query with the ranking of its scenario, unless it asks for its own."""
     is_own = core.ranking is None or query.ranking != RANKINGS[DEFAULT]
     return query if is_own else replace(query, ranking=core.ranking)
 
 
 def _search(stream: ProjectStream, queries: Sequence[Query]) -> list[Hits]:
-    ready = _ready(stream, queries, is_empty=stream.read(lambda facts: not facts.count))
+    ready = _prepare(stream, queries, is_empty=stream.read(lambda facts: not facts.count))
     for _ in range(REDO_COUNT_MAX):
-        hits = stream.core.engine.reader.index.whole(lambda: _search_once(stream, ready))
+        hits = stream.core.engine.reader.index.guard(lambda: _search_once(stream, ready))
         if hits is not None:
             return hits
     raise StoreBusy(f"{stream.name} changed faster than it could be searched; let its writers pause and call again")
@@ -263,14 +263,14 @@ def _search_once(stream: ProjectStream, queries: Sequence[ReadyQuery]) -> list[H
     """Return the hits of all queries, or ``None`` if memories changed too much since their rows were taken."""
     by_row = any(query.filter.metadata is not None for query, _ in queries)
     compares_texts = any(query.compares_texts for query, _ in queries)
-    view = look(stream, Needs(own_rows=compares_texts, by_row=by_row))
+    view = look(stream, ViewOptions(own_rows=compares_texts, by_row=by_row))
     if view is None:
         return [_no_hits(query) for query, _ in queries]
     if not compares_texts:
         return _answers(stream, view, queries, None)
     texts = view.project.texts
     with texts.lock:
-        view = look(stream, Needs(own_rows=True, changes_of=view.project, by_row=by_row))
+        view = look(stream, ViewOptions(own_rows=True, changes_of=view.project, by_row=by_row))
         if view is None or view.changes is None:
             return None
         texts.update(view.changes)
@@ -283,7 +283,7 @@ def _answers(
     table = view.project.table
     for _, vector in queries:
         if vector is not None:
-            fitting((table.model, table.dimensions), vector, is_empty=False)
+            check_model((table.model, table.dimensions), vector, is_empty=False)
     answers: list[Hits] = []
     rows = 0
     for block in _blocks([query for query, _ in queries], view.table.count):
@@ -304,7 +304,7 @@ def _answers(
                 return None
             answers.append(hits)
     if (observer := stream.core.engine.reader.observer) is not None:
-        observer.searched(rows, exact=all(hits.exact for hits in answers))
+        observer.record_search(rows, exact=all(hits.exact for hits in answers))
     return answers
 
 
@@ -329,7 +329,7 @@ def hits_of(
         entries = view.entries([match.row for match in matches.hits])
     if entries is None:
         return None
-    stream.core.engine.reader.indexes.store_grown(view.project)
+    stream.core.engine.reader.indexes.store_grown_graph(view.project)
     floor = query.floor_of(view.table.alive_count)
     if floor and matches.hits and matches.hits[0].score < floor:
         return Hits((), matches.exact, query.text, query.ranking.name, floor)
@@ -352,10 +352,10 @@ def recall(stream: ProjectStream, text: object, query: Query, conversation: obje
     name = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
     sources = core.sources(options.sources)
     request = _recall_request(text, query, name)
-    if options.request_id is not None and core.answered(options.request_id, stream.name, request) is not None:
+    if options.request_id is not None and core.find_answer(options.request_id, stream.name, request) is not None:
         noted = stream.write(lambda _: None, request, options)
         assert noted is not None, "a recall is always recorded"
-        return _recorded_hits(stream, noted)
+        return _recall_hits(stream, noted)
     hits = search(stream, text, query)
     if name is not None:
         live = core.read(f"conversation/{name}", lambda state: state.part(WINDOW).live(), None)
@@ -376,10 +376,10 @@ def recall(stream: ProjectStream, text: object, query: Query, conversation: obje
     noted = stream.write(event, request, options)
     assert noted is not None, "a recall is always recorded"
     is_ours = noted[0] is event or noted[1].seq < 0 or options.request_id is None
-    return hits if is_ours else _recorded_hits(stream, noted)
+    return hits if is_ours else _recall_hits(stream, noted)
 
 
-def _recorded_hits(stream: ProjectStream, noted: Recorded) -> Hits:
+def _recall_hits(stream: ProjectStream, noted: Recorded) -> Hits:
     """Return the hits of a recall's event, with the memories as they were then."""
     event, stamp = noted
     assert isinstance(event, MemoriesRecalled), event
@@ -461,10 +461,10 @@ def record(
         None if session is None else checks.text(session, "session", NAME_BYTES_MAX, "NAME_BYTES_MAX"),
         *texts,
         tuple(checks.texts(tools, "tools", "a tool")),
-        keywords_of("\n".join(texts))[:KEYWORDS_COUNT_MAX] if keywords is None else checked_keywords(keywords),
+        keywords_of("\n".join(texts))[:KEYWORDS_COUNT_MAX] if keywords is None else check_keywords(keywords),
     )
     occurred_ns = None if occurred is None else nanoseconds(occurred, "occurred")
-    given = None if vector is None else core.embedding.given(vector)
+    given = None if vector is None else core.embedding.parse_vector(vector)
     request = ("record_episode", *astuple(fields)[2:-2], None if given is None else given.packed, occurred_ns)
 
     def attempt() -> Recorded | None:
@@ -472,7 +472,7 @@ def record(
 
         def decide(state: State) -> Event:
             episodes = state.part(EPISODES)
-            model = fitting((episodes.model, episodes.dim), own, is_empty=not episodes.by_seq)
+            model = check_model((episodes.model, episodes.dim), own, is_empty=not episodes.by_seq)
             return replace(fields, vector=own.packed, model=model)
 
         return stream.write(decide, request, options, origin=Origin(occurred_ns))
@@ -482,7 +482,7 @@ def record(
     event, stamp = noted
     assert isinstance(event, EpisodeRecorded), event
     episode = episode_of(event, stamp)
-    batch = batches.active(core.engine)
+    batch = batches.active_batch(core.engine)
     if batch is not None and stamp.seq < 0:
         batch.transaction.callbacks.append((stamp.seq, lambda settled: _settle(episode, settled)))
     return episode
@@ -504,12 +504,12 @@ def search_episodes(stream: ProjectStream, text: object, kinds: object, options:
 
     def attempt() -> Hits:
         is_empty = stream.core.read(stream.name, lambda state: not state.part(EPISODES).by_seq, stream.at)
-        (ready,) = _ready(stream, [_with_text(text, options)], is_empty=is_empty)
+        (ready,) = _prepare(stream, [_with_text(text, options)], is_empty=is_empty)
         return stream.core.read(
             stream.name, lambda state: _episode_hits(stream, state.part(EPISODES), chosen, *ready), stream.at
         )
 
-    with within(stream.core.engine.reader.observer, SEARCH):
+    with measure(stream.core.engine.reader.observer, SEARCH):
         return stream.retry(attempt)
 
 
@@ -525,7 +525,7 @@ def _episode_hits(
     for row, episode in enumerate(rows):
         texts.add(
             row,
-            Text(text_of(episode)),
+            RowText(text_of(episode)),
             keywords=episode.keywords,
             importance=_IMPORTANCE,
             accessed_ns=2**62 if episode.occurred_ns is None else episode.occurred_ns,
@@ -540,7 +540,7 @@ def _episode_hits(
         for row, score in texts.best(total, query.top_k, chosen)
     )
     if (observer := stream.core.engine.reader.observer) is not None:
-        observer.searched(len(rows), exact=True)
+        observer.record_search(len(rows), exact=True)
     floor = query.floor_of(len(rows))
     is_below = bool(floor and hits) and hits[0].score < floor
     return Hits(() if is_below else hits, exact=True, query=query.text, ranking=query.ranking.name, floor=floor)
@@ -549,8 +549,8 @@ def _episode_hits(
 def _cosines(stream: ProjectStream, episodes: Episodes, vector: Vector | None) -> "NDArray[float32] | None":
     if vector is None:
         return None
-    fitting((episodes.model, episodes.dim), vector, is_empty=False)
+    check_model((episodes.model, episodes.dim), vector, is_empty=False)
     core, log_reader = stream.core, stream.core.engine.reader
     key, seqs, pending = core.key(stream.name), episodes.vector_seqs(), pending_events(core)
-    rows = log_reader.index.whole(lambda: log_reader.indexes.vectors(key, episodes.dim, seqs, pending))
+    rows = log_reader.index.guard(lambda: log_reader.indexes.vectors(key, episodes.dim, seqs, pending))
     return cast("NDArray[float32]", product(rows, unit(vector.packed)))

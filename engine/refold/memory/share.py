@@ -11,7 +11,7 @@ from refold import checks
 from refold.engine.engine import Engine, open_engine
 from refold.errors import StoreBusy
 from refold.limits import MEMORY_BYTES_DEFAULT, OPEN_WAIT_SECONDS_MAX
-from refold.log.commits import is_address, shown_address
+from refold.log.commits import hide_password, is_address
 from refold.memory.options import ClosedEngine, Core
 from refold.threads import LOOK_SECONDS, free_lock
 
@@ -92,8 +92,8 @@ class Share:
         for (option, wanted), known in zip(_options(terms).items(), _options(self._terms).values(), strict=True):
             if wanted != known and (option == "durability" or wanted != default[option]):
                 raise StoreBusy(
-                    f"this process has the store at {path} open with another {option}: {checks.shown(known)}, not "
-                    f"{checks.shown(wanted)}; give the same one, or close the memories that have it"
+                    f"this process has the store at {path} open with another {option}: {checks.brief(known)}, not "
+                    f"{checks.brief(wanted)}; give the same one, or close the memories that have it"
                 )
 
     def leave(self, core: Core) -> None:
@@ -134,7 +134,7 @@ def open_core(place: str | None, terms: Terms, *, readonly: bool, cache: str | N
     until = time.monotonic() + OPEN_WAIT_SECONDS_MAX
     while True:
         with _opening:
-            share = _at(place)
+            share = _find_share(place)
             if share is None:
                 return _open(place, terms, is_shared=True, readonly=readonly, cache=cache, **own)
             share.check(terms, place)
@@ -158,7 +158,7 @@ def _open(place: str | None, terms: Terms, *, is_shared: bool, readonly: bool, c
         cache=cache,
     )
     try:
-        path = None if place is None else shown_address(place)
+        path = None if place is None else hide_password(place)
         share = Share(Core(engine, path=path, embedder=terms.embedder, **own), terms)
         core = share.hold(**own)
         if is_shared:
@@ -169,7 +169,7 @@ def _open(place: str | None, terms: Terms, *, is_shared: bool, readonly: bool, c
     return core
 
 
-def _at(directory: str) -> Share | None:
+def _find_share(directory: str) -> Share | None:
     if not _shares:
         return None
     from refold.log.registry import writer_at  # noqa: PLC0415 - loaded only if a directory is open

@@ -37,13 +37,13 @@ from refold.text import sha256
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
 from refold.views.state import STATE
-from refold.views.store import SETTINGS, Named
+from refold.views.store import SETTINGS, NamedSnapshot
 from refold.views.window import EVICTION, WINDOW, Window, WindowResized
 
 T = TypeVar("T")
 
 
-class _Restored(NamedTuple):
+class _ViewFields(NamedTuple):
     """A view that can be restored by itself, and its fields in an imported state."""
 
     view: View[Any]
@@ -51,9 +51,9 @@ class _Restored(NamedTuple):
 
 
 RESTORED: Final = {
-    "window": _Restored(WINDOW, ("window_tokens", "counter", "policy", "messages", "bodies")),
-    "scratchpad": _Restored(SCRATCH, ("entries", "notes")),
-    "state": _Restored(STATE, ("state",)),
+    "window": _ViewFields(WINDOW, ("window_tokens", "counter", "policy", "messages", "bodies")),
+    "scratchpad": _ViewFields(SCRATCH, ("entries", "notes")),
+    "state": _ViewFields(STATE, ("state",)),
 }
 """The views of a conversation by the names that ``restore`` takes."""
 
@@ -63,7 +63,7 @@ _HEAD_BYTES: Final = len(_MAGIC) + 1 + 32
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 
 
-class Carried(Struct, frozen=True, array_like=True):
+class SnapshotContent(Struct, frozen=True, array_like=True):
     """The content of snapshot bytes: store, stream and seq of a state, and the state itself."""
 
     store_id: bytes
@@ -118,20 +118,20 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
     @property
     def messages(self) -> list[Message]:
         """The messages of its window, oldest first; messages read from bytes have the seq of the snapshot."""
-        if isinstance(self.origin, Carried):
+        if isinstance(self.origin, SnapshotContent):
             return list(imported_messages(self.origin.state, Stamp(self.seq, self.stream, 0, 0, 0)))
         return self._read(lambda state: state.part(WINDOW).live())
 
     @property
     def tokens(self) -> int:
         """The tokens of its messages."""
-        if isinstance(self.origin, Carried):
+        if isinstance(self.origin, SnapshotContent):
             return self.origin.tokens
         return self._read(lambda state: state.part(WINDOW).tokens)
 
     def to_json(self) -> str:
         """Render project, budget, messages, scratchpad and state as one JSON object."""
-        carried = self.origin if isinstance(self.origin, Carried) else self._rendered()
+        carried = self.origin if isinstance(self.origin, SnapshotContent) else self._read_content()
         state = carried.state
         content = {
             "stream": self.stream,
@@ -150,7 +150,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
 
         Raises ``InvalidInput`` for the snapshot of a whole memory; use ``memory.export`` for that.
         """
-        carried = self.origin if isinstance(self.origin, Carried) else self._rendered()
+        carried = self.origin if isinstance(self.origin, SnapshotContent) else self._read_content()
         payload = _ENCODE(carried)
         return _MAGIC + bytes([_FORMAT]) + sha256(payload) + payload
 
@@ -162,10 +162,12 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
             checks.invalid("the snapshot is of a whole memory; hand that over with memory.at(seq).export(path)")
         return engine.reader.read(key_of(self.branch, self.stream), query, self.seq)
 
-    def _rendered(self) -> Carried:
-        def render(state: State) -> Carried:
+    def _read_content(self) -> SnapshotContent:
+        def render(state: State) -> SnapshotContent:
             store_id = self.origin.reader.store_id
-            return Carried(store_id, self.stream, self.seq, state.part(WINDOW).tokens, exported(state), self.cut)
+            return SnapshotContent(
+                store_id, self.stream, self.seq, state.part(WINDOW).tokens, export_state(state), self.cut
+            )
 
         return self._read(render)
 
@@ -179,7 +181,7 @@ class Snapshot(Struct, frozen=True, eq=False, repr_omit_defaults=True):
         return Snapshot(carried.stream, carried.seq, None, carried, cut=carried.cut)
 
 
-def _parse(rendered: object) -> Carried:
+def _parse(rendered: object) -> SnapshotContent:
     if not isinstance(rendered, (bytes, bytearray, memoryview)):
         checks.invalid(f"snapshot bytes must be bytes, not {type(rendered).__name__}; give what to_bytes() returned")
     rendered = bytes(cast("bytes", rendered))
@@ -194,14 +196,14 @@ def _parse(rendered: object) -> Carried:
     if sha256(payload) != rendered[len(_MAGIC) + 1 : _HEAD_BYTES]:
         checks.invalid("the snapshot bytes are damaged: their checksum does not match; hand them over again")
     try:
-        carried = msgspec.msgpack.decode(payload, type=Carried)
+        carried = msgspec.msgpack.decode(payload, type=SnapshotContent)
     except checks.UNDECODABLE as error:
         raise InvalidInput(f"the snapshot bytes hold no state ({error}); hand them over again") from error
     _check(carried)
     return carried
 
 
-def _check(carried: Carried) -> None:
+def _check(carried: SnapshotContent) -> None:
     """Check the claims of snapshot bytes: their messages must match the window that was rendered."""
     state = carried.state
     if state.policy and state.policy not in EVICTION:
@@ -223,7 +225,7 @@ def _check(carried: Carried) -> None:
         checks.invalid(f"the snapshot bytes hold what no refold wrote: {problem}; hand them over again")
 
 
-def exported(state: fold.State, sources: tuple[int, ...] = ()) -> StateImported:
+def export_state(state: fold.State, sources: tuple[int, ...] = ()) -> StateImported:
     """Return a conversation's whole state as the event that would bring another conversation to this state."""
     window, scratch, scopes = state.part(WINDOW), state.part(SCRATCH), state.part(STATE)
     live = window.live()
@@ -256,12 +258,12 @@ def snapshot(core: Core, stream: str, name: str | None, at: int | None, options:
     """Return a pointer to a stream's state; a named one is recorded once, permanently."""
     engine = core.engine
     if at is None:
-        batches.refuse(engine, "a snapshot")
+        batches.check_no_batch(engine, "a snapshot")
     if name is None:
         refuse_options(options)
         cut = engine.reader.current_head() if at is None else at
         return Snapshot(stream, engine.reader.last_seq(core.key(stream), cut), None, engine, core.branch, cut)
-    name = checked_name(name)
+    name = check_name(name)
     if at is not None:
         raise ReadOnly(
             f"{stream} is frozen at seq {at}; name a snapshot of the live handle, or take an unnamed one here"
@@ -273,7 +275,7 @@ def snapshot(core: Core, stream: str, name: str | None, at: int | None, options:
         slot = engine.reader.slot(core.key(stream))
         if slot is None:
             raise NotFound(f"{stream} has no events yet, so there is no state to name; append something first")
-        known = _find_named(core, state, slot, name)
+        known = _find_snapshot(core, state, slot, name)
         if known is None:
             return SnapshotNamed(sources, *pointer(core, stream, None), name)
         if known.seq != slot.seq:
@@ -284,7 +286,7 @@ def snapshot(core: Core, stream: str, name: str | None, at: int | None, options:
     noted = core.write(STORE_STREAM, decide, at=None, call=request, request_id=options.request_id)
     if noted is not None and isinstance(noted.event, SnapshotNamed):
         return Snapshot(stream, noted.event.base_seq, name, engine, core.branch, noted.stamp.seq)
-    return named(core, stream, name)
+    return get_snapshot(core, stream, name)
 
 
 def refuse_options(options: Options) -> None:
@@ -293,7 +295,7 @@ def refuse_options(options: Options) -> None:
         checks.invalid("an unnamed snapshot writes nothing, so it takes no options; give it a name, or leave them out")
 
 
-def checked_name(name: object) -> str:
+def check_name(name: object) -> str:
     """Check that the name of a snapshot is a text that is not empty, and return it."""
     checked = checks.text(name, "name", NAME_BYTES_MAX, "NAME_BYTES_MAX")
     if not checked:
@@ -301,7 +303,7 @@ def checked_name(name: object) -> str:
     return checked
 
 
-def _find_named(core: Core, state: State, slot: Stream | None, name: str) -> Named | None:
+def _find_snapshot(core: Core, state: State, slot: Stream | None, name: str) -> NamedSnapshot | None:
     """Return a named snapshot of a stream, taken on its own branch or before that branch was forked."""
     snapshots = state.part(SETTINGS).snapshots
     numbers = () if slot is None else core.engine.reader.streams.numbers(slot)
@@ -324,16 +326,16 @@ def version(core: Core, stream: str, at: int | None) -> int:
     if at is None:
         return core.version(stream)
     last = core.engine.reader.last_seq(core.key(stream), at)
-    return core.engine.reader.loader.recorded([last])[0].stamp.version if last else 0
+    return core.engine.reader.loader.recorded_events([last])[0].stamp.version if last else 0
 
 
-def named(core: Core, stream: str, name: str) -> Snapshot:
+def get_snapshot(core: Core, stream: str, name: str) -> Snapshot:
     """Return the named snapshot of a stream."""
     slot = core.engine.reader.slot(core.key(stream))
-    match = core.read(STORE_STREAM, lambda state: _find_named(core, state, slot, name), None)
+    match = core.read(STORE_STREAM, lambda state: _find_snapshot(core, state, slot, name), None)
     if match is None:
         raise NotFound(
-            f"{stream} has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist"
+            f"{stream} has no snapshot named {checks.brief(name)}; memory.snapshots() lists those that exist"
         )
     return Snapshot(stream, match.seq, name, core.engine, core.branch, match.cut)
 
@@ -347,7 +349,7 @@ def restoration(
 ) -> Callable[[State], Event | None]:
     """Return the decision to continue from a snapshot of this store or another, unless none of the views changes."""
     if not isinstance(snapshot, Snapshot):
-        checks.invalid(f"restore takes a Snapshot or a name, not {type(snapshot).__name__} ({checks.shown(snapshot)})")
+        checks.invalid(f"restore takes a Snapshot or a name, not {type(snapshot).__name__} ({checks.brief(snapshot)})")
     if not snapshot.stream:
         checks.invalid("the snapshot is of a whole memory; give it to memory.restore, or take chat.at(seq).snapshot()")
     if not snapshot.stream.startswith("conversation/"):
@@ -358,13 +360,13 @@ def restoration(
 
         def decide_import(state: State) -> Event | None:
             # The project is part of the conversation's identity and stays: it does not make two states different.
-            here, now = msgspec.structs.replace(carried, project=project_of(state, opening)), exported(state)
+            here, now = msgspec.structs.replace(carried, project=project_of(state, opening)), export_state(state)
             fields = [field for view in views for field in RESTORED[view].fields]
             unchanged = all(getattr(now, field) == getattr(here, field) for field in fields)
             return None if unchanged else msgspec.structs.replace(here, sources=sources)
 
         return decide_import
-    base = pointer(core.to(branch), snapshot.stream, snapshot.seq)
+    base = pointer(core.with_branch(branch), snapshot.stream, snapshot.seq)
 
     def decide(state: State) -> Event | None:
         project = project_of(state, opening)
@@ -383,7 +385,7 @@ def board_restoration(core: Core, stream: str, snapshot: Snapshot) -> Callable[[
     branch = branch_here(core, snapshot)
     if branch is None:
         return None
-    base = board_pointer(core.to(branch), snapshot.stream, max(snapshot.cut, snapshot.seq))
+    base = board_pointer(core.with_branch(branch), snapshot.stream, max(snapshot.cut, snapshot.seq))
     if not base[1] and not core.version(board_of(stream)):
         return None
 
@@ -431,7 +433,7 @@ def branch_here(core: Core, snapshot: Snapshot) -> int | None:
     carried = content_of(snapshot)
     if carried.store_id != core.engine.reader.store_id or carried.seq > core.engine.reader.head:
         return None
-    here = core.read_written(carried.stream, exported, carried.seq)
+    here = core.read_written(carried.stream, export_state, carried.seq)
     # A copied store has the same id and can have diverged: only an equal state shows that it is the same place.
     return core.branch if here == carried.state else None
 
@@ -444,9 +446,9 @@ def is_of_earlier_handle(core: Core, snapshot: Snapshot) -> bool:
     return is_same and snapshot.seq <= reader.head and snapshot.branch <= len(reader.branches_at(None))
 
 
-def content_of(snapshot: Snapshot) -> Carried:
+def content_of(snapshot: Snapshot) -> SnapshotContent:
     """Return the content that a snapshot carries to another store: its state, and the place of that state."""
-    if isinstance(snapshot.origin, Carried):
+    if isinstance(snapshot.origin, SnapshotContent):
         return snapshot.origin
     if snapshot.origin is None:
         checks.invalid("this Snapshot was made by hand; take one with chat.snapshot() or Snapshot.from_bytes()")
@@ -478,8 +480,8 @@ def fork(
         return (Restored if known else Forked)(sources, *base, depth + 1, project)
 
     request, (expected, request_id, _) = ("fork", parent, seq, *(["replace"] if replaces else [])), options
-    batches.refuse(engine, "a fork")
-    is_answered = request_id is not None and core.answered(request_id, stream, request) is not None
+    batches.check_no_batch(engine, "a fork")
+    is_answered = request_id is not None and core.find_answer(request_id, stream, request) is not None
     # Another machine may have begun the board; the batch then finds that its read is out of date.
     has_board = engine.shared is not None or board_pointer(core, parent, seq)[1]
     if is_answered or not (has_board or replaces):
@@ -496,7 +498,7 @@ def fork(
         if board[1]:
             core.write(board_of(stream), (Forked if is_new else Restored)((), *board, 1), at=None, call=())
         elif not is_new:
-            core.write(board_of(stream), dropped_board, at=None, call=())
+            core.write(board_of(stream), drop_board, at=None, call=())
 
     write_whole(core, write, expected)
 
@@ -542,7 +544,7 @@ def _depth_at(core: Core, stream: str, seq: int) -> int:
     return core.read_written(stream, lambda state: state.part(SESSION).depth, seq)
 
 
-def dropping(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
+def decide_close(stream: str, sources: tuple[int, ...]) -> Callable[[State], Event | None]:
     """Return the decision to end a fork for good."""
 
     def decide(state: State) -> Event | None:
@@ -564,7 +566,7 @@ def drop(sources: tuple[int, ...]) -> Callable[[State], Event | None]:
     return decide
 
 
-def dropped_board(state: State) -> Event | None:
+def drop_board(state: State) -> Event | None:
     """Return the event that empties the board of a dropped fork, or ``None`` if the board is not open."""
     return ForkDropped(()) if fold.is_open(state) else None
 
@@ -613,24 +615,24 @@ def steps(engine: Engine, key: str, frozen: Callable[[int], Any], after: int, un
 def _steps(
     engine: Engine, key: str, frozen: Callable[[int], Any], state: State, events: Iterator[Recorded]
 ) -> Iterator[Step]:
-    shown = _shown(state)
+    shown = _comparable_state(state)
     for event, stamp in events:
-        state = _folded(engine, state, event, stamp)
-        before, shown = shown, _shown(state)
+        state = _fold_event(engine, state, event, stamp)
+        before, shown = shown, _comparable_state(state)
         changes = tuple(_changes(name_of(key), before, shown))
-        evicted = tuple(_evicted(event, stamp, before.live, shown.live))
+        evicted = tuple(_evicted_messages(event, stamp, before.live, shown.live))
         yield Step(event, stamp, frozen(stamp.seq - 1), frozen(stamp.seq), changes, evicted)
 
 
 @reports_damage
-def _folded(engine: Engine, state: State, event: Event, stamp: Stamp) -> State:
+def _fold_event(engine: Engine, state: State, event: Event, stamp: Stamp) -> State:
     if isinstance(event, (Forked, Restored)):
         state = engine.reader.base_state(event, state.kind.name)
     fold.fold(state, stamp, event)
     return state
 
 
-def _shown(state: State) -> _ComparedState:
+def _comparable_state(state: State) -> _ComparedState:
     window = state.part(WINDOW)
     live = {message.event.id: message for message in window.live()}
     counts = {"window_tokens": window.window_tokens, "tokens": window.tokens} if window.policy else {}
@@ -642,12 +644,12 @@ def _changes(stream: str, before: _ComparedState, after: _ComparedState) -> Iter
     yield from changes_between(stream, before.rest, after.rest)
     yield from changes_between(
         stream,
-        {WINDOW.name: {**before.counts, "messages": _moved(before.live, after.live)}},
-        {WINDOW.name: {**after.counts, "messages": _moved(after.live, before.live)}},
+        {WINDOW.name: {**before.counts, "messages": _changed_messages(before.live, after.live)}},
+        {WINDOW.name: {**after.counts, "messages": _changed_messages(after.live, before.live)}},
     )
 
 
-def _moved(here: dict[str, Message], there: dict[str, Message]) -> dict[str, Any]:
+def _changed_messages(here: dict[str, Message], there: dict[str, Message]) -> dict[str, Any]:
     return {
         message_id: plain_message(message)
         for message_id, message in here.items()
@@ -661,7 +663,9 @@ def _is_orphan(event: MessageAppended, before: dict[str, Message]) -> bool:
     return answered is not None and not any(answered in message.event.call_ids for message in before.values())
 
 
-def _evicted(event: Event, stamp: Stamp, before: dict[str, Message], after: dict[str, Message]) -> Iterator[Message]:
+def _evicted_messages(
+    event: Event, stamp: Stamp, before: dict[str, Message], after: dict[str, Message]
+) -> Iterator[Message]:
     """Yield the messages that the budget pushed out; clearing a window evicts nothing."""
     if isinstance(event, (MessageAppended, MessageReplaced, WindowResized)):
         yield from (message for message_id, message in before.items() if message_id not in after)
@@ -674,7 +678,7 @@ def is_embedded(state: State) -> bool:
     return state.part(SESSION).embed
 
 
-def embeds(state: State, opening: ConversationOpened) -> bool:
+def will_embed(state: State, opening: ConversationOpened) -> bool:
     """Return whether the messages of a conversation are embedded, or would be once it is opened."""
     session = state.part(SESSION)
     return session.embed if session.opened else bool(opening.embed)

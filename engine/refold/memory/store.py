@@ -36,8 +36,8 @@ from refold.memory.options import (
     Options,
     Progress,
     check_callables,
-    checked_path,
-    paged,
+    check_page,
+    check_path,
     seq_at,
     seq_in,
 )
@@ -46,7 +46,7 @@ from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot
 from refold.message import Message
 from refold.results import Backup, Moved, Receipt, Recovered, Stats
-from refold.text import TokenCounter, counted
+from refold.text import TokenCounter, pluralize
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
 from refold.views.store import SETTINGS, is_reserved
@@ -57,7 +57,7 @@ from refold.views.store import SETTINGS, is_reserved
 def is_delayed(durability: object, place: str | None, *, readonly: bool) -> bool:
     """Return whether writes are acknowledged before the disk has them."""
     if durability not in ("durable", "delayed"):
-        checks.invalid(f"durability is {checks.shown(durability)}; give 'durable' or 'delayed'")
+        checks.invalid(f"durability is {checks.brief(durability)}; give 'durable' or 'delayed'")
     if durability == "delayed" and readonly:
         checks.invalid("durability='delayed' says how to write, and readonly=True forbids it; drop one")
     if durability == "delayed" and place is not None and is_address(place):
@@ -65,28 +65,28 @@ def is_delayed(durability: object, place: str | None, *, readonly: bool) -> bool
     return durability == "delayed"
 
 
-def checked_place(path: object, *, readonly: bool, clears: bool) -> str | None:
+def check_place(path: object, *, readonly: bool, clears: bool) -> str | None:
     """Check the path of a store, ``None`` for one in RAM, with the options that go with it, and return it."""
     if path is None and readonly:
         checks.invalid("a memory in RAM is empty, so readonly=True makes no sense; give a path")
-    checked = None if path is None else checked_path(path)
+    checked = None if path is None else check_path(path)
     if checks.flag(clears, "clear_scratchpads_on_open") and readonly:
         checks.invalid("clear_scratchpads_on_open=True changes the store, and readonly=True forbids it; drop one")
     return checked
 
 
-def checked_bytes(memory_bytes: object) -> int:
+def check_bytes(memory_bytes: object) -> int:
     """Check and return the bound on RAM."""
     if not isinstance(memory_bytes, int) or isinstance(memory_bytes, bool) or memory_bytes < MEMORY_BYTES_MIN:
-        shown = checks.shown(memory_bytes)
+        shown = checks.brief(memory_bytes)
         checks.invalid(f"memory_bytes is {shown}; give an int of at least MEMORY_BYTES_MIN = {MEMORY_BYTES_MIN}")
     return memory_bytes
 
 
-def checked_counter(counter: object) -> TokenCounter:
+def check_counter(counter: object) -> TokenCounter:
     """Check that a token counter has the required attributes, and return it."""
     if not isinstance(counter, TokenCounter):
-        checks.invalid(f"token_counter needs an id and count(text), which {checks.shown(counter)} lacks")
+        checks.invalid(f"token_counter needs an id and count(text), which {checks.brief(counter)} lacks")
     checks.name(counter.id, "token_counter.id")
     return counter
 
@@ -104,23 +104,23 @@ def erase(core: Core, at: int | None, seqs: object, text: object, derived: objec
     _check_erasable(core, "the memory", at)
     if text is not None:
         core.engine.refresh()  # So that everything acknowledged to other machines is examined too.
-    checked = _sought(core, seqs, text)
-    takes = _chosen(derived, "derived", _DERIVED)
+    checked = _find_seqs(core, seqs, text)
+    takes = _check_choice(derived, "derived", _DERIVED)
     core.message_indexes.clear()
     core.earlier_messages.clear()
-    shown = _reach(core, {seq for seq in checked if 0 < seq <= core.engine.reader.current_head()})
+    shown = _count_reach(core, {seq for seq in checked if 0 < seq <= core.engine.reader.current_head()})
     receipt = replace(erasure.erase_seqs(core.engine, checked, derived=takes), **shown)
     named = () if text is None else tuple(history.names_with(core.engine, cast("str", text)))
     return replace(receipt, named=named)
 
 
-def _sought(core: Core, seqs: object, text: object) -> set[int]:
+def _find_seqs(core: Core, seqs: object, text: object) -> set[int]:
     """Return the seqs that an erasure was asked for, including those of the events that contain the text."""
     from refold.engine import scan  # noqa: PLC0415 - loaded only for erasures
     from refold.engine.spellings import Spelling  # noqa: PLC0415 - as above
 
     if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
-        checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.shown(seqs)})")
+        checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.brief(seqs)})")
     given = list(cast("Iterable[object]", seqs))
     numbers = [_seq(item) for item in given]
     check_results(core.engine, given, numbers)
@@ -129,7 +129,7 @@ def _sought(core: Core, seqs: object, text: object) -> set[int]:
     if text is not None:
         if len(checks.text(text, "text").strip()) < ERASED_CHARS_MIN:
             checks.invalid(
-                f"text is {checks.shown(text)}; give at least ERASED_CHARS_MIN = {ERASED_CHARS_MIN} characters, or "
+                f"text is {checks.brief(text)}; give at least ERASED_CHARS_MIN = {ERASED_CHARS_MIN} characters, or "
                 f"much is erased that only happens to hold it"
             )
         checked.update(scan.seqs_spelling(core.engine.reader, Spelling(cast("str", text))))
@@ -146,11 +146,11 @@ def _check_whole(core: Core, given: Sequence[object]) -> None:
         if isinstance(item, Message) and item.seq not in whole:
             messages.setdefault(item.seq, set()).add(item.id)
     for seq, ids in messages.items():
-        event, stamp = core.recorded(seq)
+        event, stamp = core.event(seq)
         if stamp.erased or not isinstance(event, StateImported):
             continue
         others = sum(message.id not in ids for message in event.messages)
-        more = [counted(others, "other message")] if others else []
+        more = [pluralize(others, "other message")] if others else []
         if event.entries or event.notes or event.state:
             more.append("its scratchpad and state")
         if more:
@@ -178,11 +178,11 @@ def extent_of(core: Core, conversation: str | None, seqs: object, text: object, 
     with engine.reader.state_lock:
         engine.reader.notice()
         if conversation is None:
-            plan = erasure.plan_of_seqs(engine, _sought(core, seqs, text), erasure.bases(engine), derived=True)
+            plan = erasure.plan_of_seqs(engine, _find_seqs(core, seqs, text), erasure.bases(engine), derived=True)
         else:
             known, stream = erasure.bases(engine), f"conversation/{conversation}"
             plan = erasure.plan_of_stream(engine, core.branch, stream, known, derived=True, forks=forks)
-    derived = [core.recorded(seq) for seq in plan.derived]
+    derived = [core.event(seq) for seq in plan.derived]
     return Extent(plan.seqs, sorted(derived, key=lambda recorded: recorded.stamp.stream.startswith("conversation/")))
 
 
@@ -191,15 +191,15 @@ def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks
     from refold.engine import erasure  # noqa: PLC0415 - loaded only for erasures
 
     _check_erasable(core, stream, at)
-    takes, has_forks = _chosen(derived, "derived", _DERIVED), _chosen(forks, "forks", _FORKS)
+    takes, has_forks = _check_choice(derived, "derived", _DERIVED), _check_choice(forks, "forks", _FORKS)
     core.message_indexes.clear()
     core.earlier_messages.clear()
-    shown = _reach(core, {recorded.stamp.seq for recorded in core.engine.reader.events(core.key(stream), 0)})
+    shown = _count_reach(core, {recorded.stamp.seq for recorded in core.engine.reader.events(core.key(stream), 0)})
     receipt = erasure.erase_stream(core.engine, core.branch, stream, derived=takes, forks=has_forks)
     return replace(receipt, **shown)
 
 
-def _reach(core: Core, seqs: set[int]) -> dict[str, int]:
+def _count_reach(core: Core, seqs: set[int]) -> dict[str, int]:
     """Return the receipt fields that count the turns and conversations in which a model saw events to be erased."""
     from refold.memory.exposure import reach  # noqa: PLC0415 - loaded only for erasures
 
@@ -210,13 +210,13 @@ def _reach(core: Core, seqs: set[int]) -> dict[str, int]:
 def _check_erasable(core: Core, what: str, at: int | None) -> None:
     if at is not None:
         raise ReadOnly(f"{what} is frozen at seq {at}; erase through the live handle, which reaches every seq")
-    batches.refuse(core.engine, "an erasure")
+    batches.check_no_batch(core.engine, "an erasure")
     core.engine.reader.check_writable()
 
 
-def _chosen(value: object, option: str, known: dict[str, bool]) -> bool:
+def _check_choice(value: object, option: str, known: dict[str, bool]) -> bool:
     if not isinstance(value, str) or value not in known:
-        checks.invalid(f"{option} is {checks.shown(value)}; give one of {', '.join(map(repr, known))}")
+        checks.invalid(f"{option} is {checks.brief(value)}; give one of {', '.join(map(repr, known))}")
     return known[value]
 
 
@@ -224,7 +224,7 @@ def _seq(item: object) -> int:
     stamp = getattr(item, "stamp", None)
     seq = item if stamp is None else stamp.seq
     if not isinstance(seq, int) or isinstance(seq, bool) or seq < 1:
-        checks.invalid(f"{checks.shown(item)} is no seq and no result that has one; give seqs from 1 on")
+        checks.invalid(f"{checks.brief(item)} is no seq and no result that has one; give seqs from 1 on")
     return seq
 
 
@@ -235,7 +235,7 @@ def export(core: Core, at: int | None, path: object, overwrite: object) -> int:
     """Write the log up to ``at`` as JSONL to a file outside of the store, and return the number of events."""
     from refold.engine import transfer  # noqa: PLC0415 - loaded only for exports
 
-    place, overwrites = checked_path(path), checks.flag(overwrite, "overwrite")
+    place, overwrites = check_path(path), checks.flag(overwrite, "overwrite")
     return transfer.export(core.engine, place, at, store_path=core.path, overwrite=overwrites)
 
 
@@ -244,8 +244,8 @@ def backup(core: Core, path: object, progress: Progress) -> Backup:
     from refold.engine import backup as engine_backup  # noqa: PLC0415 - loaded only for backups
 
     core.engine.reader.check_open()
-    batches.refuse(core.engine, "a backup")
-    checked = checked_path(path)
+    batches.check_no_batch(core.engine, "a backup")
+    checked = check_path(path)
     if core.path is None:
         checks.invalid("a memory in RAM has no file to back up; export(path) writes its log, load takes it back in")
     return engine_backup.backup(core.engine, checked, core.path, progress)
@@ -272,8 +272,8 @@ def recover(
 
     check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
     return engine_backup.recover(
-        checked_path(backup),
-        checked_path(new),
+        check_path(backup),
+        check_path(new),
         None if to is None else partial(_seq_of, to),
         clock_ns=clock_ns,
         random_bytes=random_bytes,
@@ -303,16 +303,16 @@ def move(
     from refold.engine.move import move as moving  # noqa: PLC0415 - as above
 
     check_callables(clock_ns=clock_ns, random_bytes=random_bytes)
-    places = checked_path(source, "source"), checked_path(target, "target")
+    places = check_path(source, "source"), check_path(target, "target")
     if not any(map(is_address, places)):
         checks.invalid(f"{places[0]} and {places[1]} are directories; copy a store with backup, and rename it")
     if not (is_address(places[0]) or Path(places[0]).is_dir()):
         raise NotFound(f"there is no store at {places[0]}; give the path of a store")
     opened = partial(
-        engine_backup.opened,
+        engine_backup.open_store,
         clock_ns=clock_ns,
         random_bytes=random_bytes,
-        cache=None if cache is None else checked_path(cache, "cache"),
+        cache=None if cache is None else check_path(cache, "cache"),
     )
     return moving(*places, opened, progress or (lambda _done, _all: None))
 
@@ -345,7 +345,7 @@ def side_of(core: Core, head: int, side: Any) -> Side:
 
 def _check_own(core: Core, engine: object, side: object) -> None:
     if engine is not core.engine:
-        raise InvalidInput(f"{checks.shown(side)} belongs to another memory; restore it into a conversation here first")
+        raise InvalidInput(f"{checks.brief(side)} belongs to another memory; restore it into a conversation here first")
 
 
 _WHOLE = 0  # The stream number of snapshots of a whole memory; no stream has it.
@@ -355,11 +355,11 @@ def snapshot(core: Core, name: str | None, at: int | None, options: Options) -> 
     """Take a pointer to the state of a whole memory; with a name, record it."""
     engine = core.engine
     if at is None:
-        batches.refuse(engine, "a snapshot")
+        batches.check_no_batch(engine, "a snapshot")
     if name is None:
         memory_snapshot.refuse_options(options)
         return Snapshot("", engine.reader.current_head() if at is None else at, None, engine, core.branch)
-    name = memory_snapshot.checked_name(name)
+    name = memory_snapshot.check_name(name)
     if at is not None:
         raise ReadOnly(
             f"this memory is frozen at seq {at}; name a snapshot of the live one, or take an unnamed one here"
@@ -371,20 +371,20 @@ def snapshot(core: Core, name: str | None, at: int | None, options: Options) -> 
         known = state.part(SETTINGS).snapshots.get((_WHOLE, name))
         if known is None:
             return SnapshotNamed(sources, _WHOLE, engine.reader.head, name)
-        if engine.reader.differing(Side(core.branch, known.seq), Side(core.branch, engine.reader.head)):
+        if engine.reader.differing_streams(Side(core.branch, known.seq), Side(core.branch, engine.reader.head)):
             raise InvalidInput(f"snapshot {name!r} of the memory already exists at seq {known.seq}; give another name")
         return None
 
     core.write(STORE_STREAM, decide, at=None, call=("memory.snapshot", name), request_id=options.request_id)
-    return named(core, name)
+    return get_snapshot(core, name)
 
 
-def named(core: Core, name: str) -> Snapshot:
+def get_snapshot(core: Core, name: str) -> Snapshot:
     """Return the named snapshot of the whole memory."""
     match = core.read_written(STORE_STREAM, lambda state: state.part(SETTINGS).snapshots.get((_WHOLE, name)))
     if match is None:
         raise NotFound(
-            f"the memory has no snapshot named {checks.shown(name)}; memory.snapshots() lists those that exist, "
+            f"the memory has no snapshot named {checks.brief(name)}; memory.snapshots() lists those that exist, "
             f"those of the memory without a stream"
         )
     return Snapshot("", match.seq, name, core.engine, core.branch)
@@ -402,7 +402,7 @@ def conversations(
     gone = core.drops.names(core, at) if ForkDropped in core.engine.reader.types_written else frozenset[str]()
     if wants_dropped:
         start = checks.text(prefix, "prefix", NAME_BYTES_MAX, "NAME_BYTES_MAX")
-        after, limit = paged(after, limit)
+        after, limit = check_page(after, limit)
         return sorted(each for each in gone if each.startswith(start) and (after is None or each > after))[:limit]
     found: list[str] = []
     while True:
@@ -433,14 +433,14 @@ def stats(core: Core, at: int | None) -> Stats:
 def names(core: Core, at: int | None, kind: str, prefix: object, after: str | None, limit: int | None) -> list[str]:
     """Return the sorted names of a kind's streams that have a prefix and follow ``after``, at most ``limit``."""
     start = checks.text(prefix, "prefix", NAME_BYTES_MAX, "NAME_BYTES_MAX")
-    after, limit = paged(after, limit)
+    after, limit = check_page(after, limit)
     return history.ids(core.engine, core.branch, kind, at=at, prefix=start, after=after, limit=limit)
 
 
 def snapshots(core: Core, at: int | None, after: object, limit: object) -> list[Snapshot]:
     """Return a page of the named snapshots, of conversations and of the whole memory, in the order of their seqs."""
     if after is not None and not isinstance(after, Snapshot):
-        checks.invalid(f"after must be a Snapshot, not {type(after).__name__} ({checks.shown(after)})")
+        checks.invalid(f"after must be a Snapshot, not {type(after).__name__} ({checks.brief(after)})")
     count = None if limit is None else checks.count(limit, "limit")
     engine = core.engine
     known = core.read_written(STORE_STREAM, lambda state: list(state.part(SETTINGS).snapshots.values()), at)
@@ -456,7 +456,7 @@ def snapshots(core: Core, at: int | None, after: object, limit: object) -> list[
 def restore(core: Core, target: object, options: Options) -> None:
     """Continue from an earlier state of the whole memory: one commit, with one event for each stream that differs."""
     engine = core.engine
-    batches.refuse(engine, "a restore of the whole memory")
+    batches.check_no_batch(engine, "a restore of the whole memory")
     engine.reader.check_writable()
     sources = core.sources(options.sources)
     base = _base(core, target)
@@ -479,9 +479,9 @@ def restore(core: Core, target: object, options: Options) -> None:
 
 def _base(core: Core, target: object) -> Side:
     if isinstance(target, str):
-        target = named(core, target)
+        target = get_snapshot(core, target)
     if not isinstance(target, Snapshot):
-        checks.invalid(f"restore takes a Snapshot or a name, not {type(target).__name__} ({checks.shown(target)})")
+        checks.invalid(f"restore takes a Snapshot or a name, not {type(target).__name__} ({checks.brief(target)})")
     if target.stream:
         checks.invalid(f"the snapshot is of {target.stream} alone; give it to the restore of a conversation")
     if target.origin is None:
@@ -498,7 +498,7 @@ def _restoration(
     head = engine.reader.current_head()
     core.check_head(expected)
     pending = Transaction(core.engine.reader)
-    for key, version, event in _restored(core, Side(core.branch, head), base, sources):
+    for key, version, event in _restore_events(core, Side(core.branch, head), base, sources):
         pending.insert(key, event)
         pending.reads[key] = version
     if request is not None:
@@ -507,16 +507,16 @@ def _restoration(
     def is_current() -> bool:
         if expected != ANY:
             return engine.reader.head == head
-        return not engine.reader.differing(Side(core.branch, head), Side(core.branch, engine.reader.head))
+        return not engine.reader.differing_streams(Side(core.branch, head), Side(core.branch, engine.reader.head))
 
     pending.is_current = is_current
     return pending
 
 
-def _restored(core: Core, now: Side, base: Side, sources: tuple[int, ...]) -> Iterator[tuple[str, int, Restored]]:
+def _restore_events(core: Core, now: Side, base: Side, sources: tuple[int, ...]) -> Iterator[tuple[str, int, Restored]]:
     """Yield key, version and event of each stream whose state differs from its state at the base."""
-    engine, elder = core.engine, core.to(base.branch)
-    for stream in sorted(engine.reader.differing(now, base)):
+    engine, elder = core.engine, core.with_branch(base.branch)
+    for stream in sorted(engine.reader.differing_streams(now, base)):
         if engine.reader.digests_of(core.key(stream), None) == engine.reader.digests_of(elder.key(stream), base.seq):
             continue
         place = memory_snapshot.pointer(elder, stream, base.seq)
@@ -539,10 +539,10 @@ def fork(core: Core, name: str, frozen: int | None, at: "int | dates.datetime | 
         raise ReadOnly(f"this memory is frozen at seq {frozen}; call fork(name, at={frozen}) of the live one")
     seq = None if at is None else seq_at(core.engine, at)
     name = checks.name(name, "name")
-    known = _opened(core, name) if seq is None and options == Options() else None
+    known = _find_fork(core, name) if seq is None and options == Options() else None
     if known is not None:
         return known
-    batches.refuse(core.engine, "a fork of the memory")
+    batches.check_no_batch(core.engine, "a fork of the memory")
     engine, sources = core.engine, core.sources(options.sources)
 
     def decide(state: State) -> Event | None:
@@ -560,13 +560,13 @@ def fork(core: Core, name: str, frozen: int | None, at: "int | dates.datetime | 
 
     call = ("memory.fork", core.branch, name, seq)
     core.write(STORE_STREAM, decide, at=None, call=call, request_id=options.request_id, in_main=True)
-    forked = _opened(core, name)
+    forked = _find_fork(core, name)
     if forked is None:
         raise NotFound(f"the fork {name!r} of this request was erased; give another request_id to make it anew")
     return forked
 
 
-def _opened(core: Core, name: str) -> Core | None:
+def _find_fork(core: Core, name: str) -> Core | None:
     def query(state: State) -> tuple[int, bool]:
         settings = state.part(SETTINGS)
         number = settings.numbers.get(name, 0)
@@ -577,7 +577,7 @@ def _opened(core: Core, name: str) -> Core | None:
         return None
     if not descends:
         checks.invalid(f"the fork {name!r} exists and was not forked from this one; open it from the main memory")
-    return core.to(number)
+    return core.with_branch(number)
 
 
 def clear_scratchpads(core: Core) -> None:
@@ -586,7 +586,7 @@ def clear_scratchpads(core: Core) -> None:
         numbers = range(len(core.engine.reader.branches_at(None)) + 1)
     filled = [
         Scratchpad(branch, f"conversation/{conversation_id}", None, branch.opening())
-        for branch in map(core.to, numbers)
+        for branch in map(core.with_branch, numbers)
         for conversation_id in history.ids(core.engine, branch.branch, "conversation")
         if not branch.read(f"conversation/{conversation_id}", lambda state: state.part(SCRATCH).is_empty, None)
     ]
@@ -598,7 +598,7 @@ def clear_scratchpads(core: Core) -> None:
 
 def forks(core: Core, at: int | None, after: str | None, limit: int | None) -> list[str]:
     """Return the sorted names of the branches that were forked from this one, directly or through other forks."""
-    after, limit = paged(after, limit)
+    after, limit = check_page(after, limit)
     known = core.engine.reader.branches_at(at)
     below = (
         branch.name

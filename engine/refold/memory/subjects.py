@@ -5,14 +5,14 @@ from typing import Final, NamedTuple
 
 from refold import checks, fold
 from refold.engine.reader import seq_at_time
-from refold.engine.scan import Sought
+from refold.engine.scan import EventFilter
 from refold.engine.streams import Stream
 from refold.entry import Entry
 from refold.errors import NotFound
 from refold.event import Recorded, Stamp, StateImported, unpack_json
 from refold.memory.blame import KEY_KINDS, origins
 from refold.memory.options import Core
-from refold.memory.reasons import shortened
+from refold.memory.reasons import shorten
 from refold.memory.references import check_results
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.results import Hit, Upserted
@@ -72,23 +72,23 @@ def name_of(conversation: object) -> str | None:
     return None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
 
 
-def resolved(core: Core, x: object, conversation: str | None, at: int) -> list[Subject]:
+def find_subjects(core: Core, x: object, conversation: str | None, at: int) -> list[Subject]:
     """Return the subjects that a result, a seq, or a text refers to; a text can be an id or a key."""
     if isinstance(x, (Hit, Upserted)):
         x = x.entry
     if isinstance(x, str):
-        return _named(core, checks.text(x, "x"), conversation, at)
+        return _find_by_text(core, checks.text(x, "x"), conversation, at)
     if isinstance(x, Note):
-        return [_note(core, x, at)]
+        return [_find_note(core, x, at)]
     stream = None if conversation is None else f"conversation/{conversation}"
     seq = x if isinstance(x, int) and not isinstance(x, bool) else getattr(getattr(x, "stamp", x), "seq", None)
     if not isinstance(seq, int) or isinstance(seq, bool):
         checks.invalid(
-            f"x is {checks.shown(x)}; give a message, a memory, a note, a hit, a seq, a key or a text of the log"
+            f"x is {checks.brief(x)}; give a message, a memory, a note, a hit, a seq, a key or a text of the log"
         )
     check_results(core.engine, (x,), (seq,))
     if isinstance(x, Entry):
-        return _first_of(core, x.id, at)
+        return _find_by_id(core, x.id, at)
     recorded = event_at(core, seq, at)
     if isinstance(x, Message):
         return [Subject("message", stream or recorded.stamp.stream, x.id, seq)]
@@ -97,7 +97,7 @@ def resolved(core: Core, x: object, conversation: str | None, at: int) -> list[S
         if each.kind == "message" and stream:
             found.append(each._replace(stream=stream))
         else:
-            found += _first_of(core, each.key, at) if each.key and each.kind in _LASTING else [each]
+            found += _find_by_id(core, each.key, at) if each.key and each.kind in _LASTING else [each]
     return found
 
 
@@ -109,44 +109,44 @@ def event_at(core: Core, seq: int, at: int) -> Recorded:
     raise NotFound(f"no event of this memory is at seq {seq}; its head is {at}, and those of forks are in the forks")
 
 
-def _first_of(core: Core, key: str, at: int) -> list[Subject]:
+def _find_by_id(core: Core, key: str, at: int) -> list[Subject]:
     """Return the subject with an id, from the first event that names it."""
-    for recorded in core.events(Sought((key.encode(),)), until=at):
+    for recorded in core.events(EventFilter((key.encode(),)), until=at):
         for subject in subjects_of(recorded):
             if subject.key == key:
                 return [subject]
-    raise NotFound(f"no event up to seq {at} names {checks.shown(key)}")
+    raise NotFound(f"no event up to seq {at} names {checks.brief(key)}")
 
 
-def _note(core: Core, note: Note, at: int) -> Subject:
+def _find_note(core: Core, note: Note, at: int) -> Subject:
     last = min(seq_at_time(core.engine.reader.log, core.engine.reader.current_head(), note.time_ns), at)
-    sought = Sought((note.text.encode(),), (JournalAppended,))
+    sought = EventFilter((note.text.encode(),), (JournalAppended,))
     for event, stamp in core.events(sought, until=last, backwards=True):
         if isinstance(event, JournalAppended) and (event.day, event.text) == (note.day, note.text):
             return Subject("journal", stamp.stream, "", stamp.seq)
-    raise NotFound(f"no journal has the note {checks.shown(note.text)} at seq {at}")
+    raise NotFound(f"no journal has the note {checks.brief(note.text)} at seq {at}")
 
 
-def _named(core: Core, text: str, conversation: str | None, at: int) -> list[Subject]:
+def _find_by_text(core: Core, text: str, conversation: str | None, at: int) -> list[Subject]:
     """Return the subjects that have the text as id or key, or else those whose events contain it."""
     if not text:
         checks.invalid("x is empty; give a text that something in the log holds")
     stream = None if conversation is None else f"conversation/{conversation}"
     found, named = dict[Subject, None](), dict[Subject, None]()
     for own, until in [(None, at)] if stream is None else origins(core, stream, at):
-        for recorded in core.events(Sought((text.encode(),)), own, until=until):
-            for subject in (*_offered(recorded, text), *subjects_of(recorded, text)):
+        for recorded in core.events(EventFilter((text.encode(),)), own, until=until):
+            for subject in (*_offered_skills(recorded, text), *subjects_of(recorded, text)):
                 known = subject if stream is None else subject._replace(stream=stream)
                 if known.kind in KEY_KINDS and known.key == text:
                     named[known._replace(seq=0)] = None
                 elif known.key == text:
-                    named[_as_known(named, known)] = None
+                    named[_dedupe(named, known)] = None
                 else:
-                    found[_as_known(found, known)] = None
+                    found[_dedupe(found, known)] = None
     return list(named or found)
 
 
-def _offered(recorded: Recorded, text: str) -> list[Subject]:
+def _offered_skills(recorded: Recorded, text: str) -> list[Subject]:
     """Return the skill of a name that was selected or offered to a context; its text may exist only in a file."""
     event, stamp = recorded
     if isinstance(event, ContextShown) and event.skills:
@@ -156,7 +156,7 @@ def _offered(recorded: Recorded, text: str) -> list[Subject]:
     return [Subject("skill", SKILLS_STREAM, text, max(stamp.seq - 1, 1))] if text in names else []
 
 
-def _as_known(known: Iterable[Subject], subject: Subject) -> Subject:
+def _dedupe(known: Iterable[Subject], subject: Subject) -> Subject:
     """Return a subject as it was first found, with the seq of the first event that is about it."""
     is_value = not subject.key or subject.kind in KEY_KINDS
     return subject if is_value else next((each for each in known if each[:3] == subject[:3]), subject)
@@ -214,22 +214,22 @@ def stays(core: Core, stream: str, message_id: str, seq: int, until: int) -> Ite
 
 def _stays_of_stretches(core: Core, stream: str, message_id: str, seq: int, until: int) -> Iterator[Stay]:
     later = 0
-    origin = core.recorded(seq)
+    origin = core.event(seq)
     is_own = origin.stamp.stream == stream and isinstance(origin.event, (MessageAppended, WindowSummarized))
     for begin, end in stretches(core, stream, until):
         came = seq if is_own and begin < seq <= end else begin
-        if came == seq or (begin and holds(core, stream, message_id, begin)):
-            is_kept = holds(core, stream, message_id, end)
-            yield Stay(came, later) if is_kept else _left(core, stream, message_id, origin, came, end)
+        if came == seq or (begin and is_in_window(core, stream, message_id, begin)):
+            is_kept = is_in_window(core, stream, message_id, end)
+            yield Stay(came, later) if is_kept else _find_stay(core, stream, message_id, origin, came, end)
         later = begin
 
 
-def holds(core: Core, stream: str, message_id: str, at: int) -> bool:
+def is_in_window(core: Core, stream: str, message_id: str, at: int) -> bool:
     """Return whether a message was in the window at a seq."""
     return core.read_written(stream, lambda state: state.part(WINDOW).find(message_id) is not None, at)
 
 
-def _left(core: Core, stream: str, message_id: str, origin: Recorded, low: int, high: int) -> Stay:
+def _find_stay(core: Core, stream: str, message_id: str, origin: Recorded, low: int, high: int) -> Stay:
     """Return the stay of a message that came at ``low`` and is gone at ``high``."""
     reader, seq, came = core.engine.reader, origin.stamp.seq, low
     is_imported = isinstance(origin.event, StateImported)
@@ -237,13 +237,13 @@ def _left(core: Core, stream: str, message_id: str, origin: Recorded, low: int, 
         slot = reader.slot(core.key(stream))
         assert slot is not None, stream
         if not is_imported:  # All messages of an imported state share its seq.
-            low, high = _narrowed(core, slot, seq, low, high)
+            low, high = _narrow(core, slot, seq, low, high)
         state = reader.loader.state_at(slot, low)
     window = state.part(WINDOW)
     if window.find(message_id) is None:
-        return Stay(came, low, core.read_written(stream, _fill, low - 1))
+        return Stay(came, low, core.read_written(stream, _fill_of, low - 1))
     for event, stamp in reader.events(core.key(stream), low, high):
-        room = _fill(state)
+        room = _fill_of(state)
         fold.fold(state, stamp, event)
         is_kept = type(event) is MessageAppended and _is_behind(window, message_id, seq)
         if not is_kept and window.find(message_id) is None:
@@ -251,7 +251,7 @@ def _left(core: Core, stream: str, message_id: str, origin: Recorded, low: int, 
     return Stay(came, high)
 
 
-def _narrowed(core: Core, slot: Stream, seq: int, low: int, high: int) -> tuple[int, int]:
+def _narrow(core: Core, slot: Stream, seq: int, low: int, high: int) -> tuple[int, int]:
     """Narrow the range between two seqs, by whether the checkpoint rows between them point at ``seq``."""
     checkpoints = core.engine.reader.checkpoints
     while True:
@@ -274,7 +274,7 @@ def _is_behind(window: Window, message_id: str, seq: int) -> bool:
     return is_by_age and window.queue[0].stamp.seq < seq and message_id not in window.gone
 
 
-def _fill(state: fold.State) -> Fill:
+def _fill_of(state: fold.State) -> Fill:
     window = state.part(WINDOW)
     return Fill(window.tokens, window.limit, NAMES.get(window.policy, str(window.policy)))
 
@@ -306,7 +306,7 @@ def eviction_text(recorded: Recorded, message_id: str, room: Fill | None) -> str
 
 
 def _name(event: MessageAppended, stamp: Stamp) -> str:
-    return "message (erased)" if stamp.erased else f"message '{shortened(text_of(event))}'"
+    return "message (erased)" if stamp.erased else f"message '{shorten(text_of(event))}'"
 
 
 def messages_by(recorded: Recorded) -> Iterable[Message]:

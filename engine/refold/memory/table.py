@@ -18,7 +18,7 @@ from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.conflicts import ANY, EXISTS, NO_STREAM
 from refold.engine.keys import KeyDecision, KeyMap
-from refold.engine.scan import Sought, seqs_with, starts_of
+from refold.engine.scan import EventFilter, seqs_with, starts_of
 from refold.engine.streams import split_key as split_stream
 from refold.engine.transaction import place_of
 from refold.errors import WrongVersion
@@ -26,7 +26,7 @@ from refold.event import BranchForked, Event, Recorded, Restored, Stamp, unpack_
 from refold.fold import State
 from refold.limits import KEY_BYTES_MAX, PAGE_EVENTS
 from refold.memory import snapshot, store
-from refold.memory.options import Core, Handle, MutationOptions, chosen, mutation, nanoseconds
+from refold.memory.options import Core, Handle, MutationOptions, mutation, nanoseconds, parse_options
 from refold.results import Receipt
 from refold.views.table import (
     SEPARATOR,
@@ -46,7 +46,7 @@ Choose: TypeAlias = Callable[[Items], Iterable[str]]
 """A function that selects keys of a table."""
 
 
-class _Place(NamedTuple):
+class _ItemPlace(NamedTuple):
     """The place of an item: its key, the seq of its value, and when it expires."""
 
     key: str
@@ -119,9 +119,9 @@ class Table(Handle):
         From ``expires`` on, an aware datetime or a timedelta from now, reads no longer show the item, and ``expire``
         deletes it. Raises ``WrongVersion`` if ``expected`` does not match.
         """
-        joined, packed = joined_key(key), checks.packed_value(value, "value")
-        end_ns = self._end(expires)
-        cited, check = self._cited(options), self._expecting(joined, options)
+        joined, packed = join_key(key), checks.packed_value(value, "value")
+        end_ns = self._expiry_ns(expires)
+        cited, check = self._source_seqs(options), self._version_check(joined, options)
 
         def put(items: Any) -> Event:
             if check is not None:
@@ -130,7 +130,7 @@ class Table(Handle):
 
         decide = KeyDecision(ITEMS, joined, put, is_blind=check is None)
         ends = None if expires is None else str(expires)
-        recorded = self._write(decide, ("put", joined, packed, ends), _of_key(options))
+        recorded = self._write(decide, ("put", joined, packed, ends), _without_expected(options))
         assert recorded is not None, "an item that is put always appends"
         return recorded.stamp
 
@@ -149,11 +149,11 @@ class Table(Handle):
         returned. With ``slack``, an expiry time is only moved, and by no less than ``slack``: an item that never
         expires stays as it is.
         """
-        joined, end_ns = joined_key(key), self._end(expires)
+        joined, end_ns = join_key(key), self._expiry_ns(expires)
         if not isinstance(slack, (dates.timedelta, NoneType)):  # pyright: ignore[reportUnnecessaryIsInstance]
             checks.invalid(f"slack must be a timedelta or None, not {type(slack).__name__} ({checks.shown(slack)})")
         slack_ns = 0 if slack is None else slack // _MICROSECOND * 1_000
-        cited, check = self._cited(options), self._expecting(joined, options)
+        cited, check = self._source_seqs(options), self._version_check(joined, options)
 
         def end(items: Any) -> Event | None:
             if check is not None:
@@ -162,17 +162,17 @@ class Table(Handle):
             is_near = held_ns == end_ns
             if slack is not None and not is_near:
                 is_near = not held_ns or (bool(end_ns) and abs(held_ns - end_ns) < slack_ns)
-            is_there = next(self._shown(_only(joined), items), None) is not None
+            is_there = next(self._live_keys(_single_key(joined), items), None) is not None
             return ItemEndSet(cited, items.prior(joined)[0], end_ns, joined) if is_there and not is_near else None
 
         call = ("set_expires", joined, None if expires is None else str(expires), None if slack is None else str(slack))
-        return self._write(KeyDecision(ITEMS, joined, end), call, _of_key(options)) is not None
+        return self._write(KeyDecision(ITEMS, joined, end), call, _without_expected(options)) is not None
 
     @mutation
     def delete(self, key: Key, **options: Unpack[MutationOptions]) -> bool:
         """Remove an item; return whether it was there."""
-        joined = joined_key(key)
-        cited, check = self._cited(options), self._expecting(joined, options)
+        joined = join_key(key)
+        cited, check = self._source_seqs(options), self._version_check(joined, options)
 
         def delete(items: Any) -> Event | None:
             if check is not None:
@@ -180,7 +180,9 @@ class Table(Handle):
             prior, _ = items.prior(joined)
             return ItemDeleted(cited, prior, joined) if prior else None
 
-        return self._write(KeyDecision(ITEMS, joined, delete), ("delete", joined), _of_key(options)) is not None
+        return (
+            self._write(KeyDecision(ITEMS, joined, delete), ("delete", joined), _without_expected(options)) is not None
+        )
 
     @mutation
     def delete_prefix(self, prefix: Key, **options: Unpack[MutationOptions]) -> int:
@@ -189,20 +191,20 @@ class Table(Handle):
         An empty ``prefix`` means all items. ``expected`` is the version of the table.
         """
         bounds = _bounds(prefix, None, None)
-        return self._delete_all(partial(_within, bounds), ("delete_prefix", *bounds), options)
+        return self._delete_all(partial(_keys_between, bounds), ("delete_prefix", *bounds), options)
 
     @mutation
     def expire(self, **options: Unpack[MutationOptions]) -> int:
         """Remove the expired items, in one commit; return how many."""
         now_ns = self._core.engine.reader.now_ns()
 
-        def ended(items: Items) -> Iterable[str]:
+        def expired_keys(items: Items) -> Iterable[str]:
             return sorted(key for key, end_ns in items.expires.items() if end_ns <= now_ns)
 
-        return self._delete_all(ended, ("expire",), options)
+        return self._delete_all(expired_keys, ("expire",), options)
 
     def _delete_all(self, choose: Choose, call: tuple[Any, ...], options: MutationOptions) -> int:
-        cited = self._cited(options)
+        cited = self._source_seqs(options)
 
         def decide(state: State) -> Event | None:
             items = state.part(TABLE)
@@ -230,7 +232,7 @@ class Table(Handle):
             checks.invalid(f"restore takes a Table, not {type(table).__name__} ({checks.shown(table)})")
         if table._core.engine is not self._core.engine:  # noqa: SLF001 - same class
             checks.invalid(f"{table!r} is of another store; put its items one by one, in a batch")
-        cited, base = self._cited(options), table._last_event()  # noqa: SLF001 - same class
+        cited, base = self._source_seqs(options), table._last_event()  # noqa: SLF001 - same class
 
         def decide(state: State) -> Event | None:
             event = Restored(cited, *base, 0)
@@ -258,12 +260,12 @@ class Table(Handle):
         self._core.engine.refresh()  # So that everything acknowledged to other machines is examined too.
         seqs = {
             stamp.seq
-            for event, stamp in self._events(Sought((), (*_KEYED, Restored)))
+            for event, stamp in self._events(EventFilter((), (*_KEYED, Restored)))
             if not stamp.erased and any(first <= key and (end is None or key < end) for key in _keys_of(event))
         }
-        return store.erase(self._core, self._at, seqs.union(self._named_elsewhere(seqs)), None, derived)
+        return store.erase(self._core, self._at, seqs.union(self._seqs_elsewhere(seqs)), None, derived)
 
-    def _named_elsewhere(self, seqs: AbstractSet[int]) -> Iterator[int]:
+    def _seqs_elsewhere(self, seqs: AbstractSet[int]) -> Iterator[int]:
         """Yield the seqs of events, in all tables and branches, that only say what became of the items put at ``seqs``.
 
         An item that was put in the place of one is not included: it belongs to its own table.
@@ -271,9 +273,9 @@ class Table(Handle):
         reader = self._core.engine.reader
         if not seqs or reader.types_written.isdisjoint((Restored, BranchForked)):
             return
-        found = seqs_with(reader, Sought((), _NAMING), after=min(seqs))
+        found = seqs_with(reader, EventFilter((), _NAMING), after=min(seqs))
         for begin in range(0, len(found), PAGE_EVENTS):
-            for event, stamp in self._recorded(found[begin : begin + PAGE_EVENTS]):
+            for event, stamp in self._read_events(found[begin : begin + PAGE_EVENTS]):
                 if not stamp.erased and not seqs.isdisjoint(_put_seqs_of(event)):
                     yield stamp.seq
 
@@ -286,16 +288,16 @@ class Table(Handle):
 
     def item(self, key: Key) -> TableItem | None:
         """Return the item under a key, or ``None`` if there is none."""
-        joined = joined_key(key)
-        if self._at is None and batches.active(self._core.engine) is not None:
+        joined = join_key(key)
+        if self._at is None and batches.active_batch(self._core.engine) is not None:
             self._core.read_key(self._stream, ITEMS, joined, None)  # The batch registers a read of this key only.
-            places = self._core.look(self._stream, TABLE, partial(self._places, _only(joined)), None)
+            places = self._core.look(self._stream, TABLE, partial(self._places, _single_key(joined)), None)
             return next(iter(self._read_items(places)), None)
-        return next(iter(self._items(_only(joined))), None)
+        return next(iter(self._items(_single_key(joined))), None)
 
     def get_many(self, keys: Iterable[Key]) -> list[TableItem]:
         """Return the items under several keys, in their order and from one state; keys without an item are left out."""
-        joined = [joined_key(key) for key in keys]
+        joined = [join_key(key) for key in keys]
         return self._items(lambda items: [key for key in joined if key in items.seqs])
 
     def seqs(self, keys: Iterable[Key]) -> list[int]:
@@ -303,20 +305,20 @@ class Table(Handle):
 
         No value is read. A seq always stands for the same item, so results computed from the item can be reused.
         """
-        joined = list(map(joined_key, keys))
+        joined = list(map(join_key, keys))
 
-        def found(items: Items) -> list[int]:
+        def read_seqs(items: Items) -> list[int]:
             there = map(items.seqs.get, joined, repeat(0))
             if not items.expires:
                 return list(there)
-            shown = set(self._shown(lambda _: joined, items))
+            shown = set(self._live_keys(lambda _: joined, items))
             return [seq if key in shown else 0 for key, seq in zip(joined, there, strict=True)]
 
-        if self._at is None and batches.active(self._core.engine) is not None:
+        if self._at is None and batches.active_batch(self._core.engine) is not None:
             for key in joined:
                 self._core.read_key(self._stream, ITEMS, key, None)  # The batch registers reads of these keys only.
-            return self._core.look(self._stream, TABLE, lambda state: found(state.part(TABLE)), None)
-        return self._look(found)
+            return self._core.look(self._stream, TABLE, lambda state: read_seqs(state.part(TABLE)), None)
+        return self._look(read_seqs)
 
     def scan(
         self,
@@ -334,7 +336,7 @@ class Table(Handle):
         parts of tuples. ``after`` and ``before`` are exclusive bounds on the keys. All items come from one state.
         """
         count = None if limit is None else checks.count(limit, "limit")
-        return self._items(_chosen(_bounds(prefix, after, before), reverse=reverse, newest=newest), count)
+        return self._items(_key_query(_bounds(prefix, after, before), reverse=reverse, newest=newest), count)
 
     def keys(
         self,
@@ -348,8 +350,8 @@ class Table(Handle):
     ) -> list[Key]:
         """Return the keys of the items that ``scan`` would return, without reading any value."""
         count = None if limit is None else checks.count(limit, "limit")
-        choose = _chosen(_bounds(prefix, after, before), reverse=reverse, newest=newest)
-        return self._look(lambda items: list(map(split_key, islice(self._shown(choose, items), count))))
+        choose = _key_query(_bounds(prefix, after, before), reverse=reverse, newest=newest)
+        return self._look(lambda items: list(map(split_key, islice(self._live_keys(choose, items), count))))
 
     def count(self, prefix: Key = "") -> int:
         """Return the number of items whose keys begin with ``prefix``."""
@@ -361,14 +363,14 @@ class Table(Handle):
         Items that a restore brought from another table, for example on another branch, are included; those of an open
         batch are not.
         """
-        joined = joined_key(key)
+        joined = join_key(key)
         found: dict[int, TableItem] = {}
-        for event, stamp in self._events(Sought((joined.encode(),), (Restored,))):
+        for event, stamp in self._events(EventFilter((joined.encode(),), (Restored,))):
             if isinstance(event, ItemPut) and event.key == joined and not stamp.erased:
                 found[stamp.seq] = _item(joined, event, stamp, event.expires_ns)
         return [found[seq] for seq in sorted(found)]
 
-    def _events(self, sought: Sought) -> Iterator[Recorded]:
+    def _events(self, sought: EventFilter) -> Iterator[Recorded]:
         """Yield events of the table, and of the tables that it was restored from; some of them several times."""
         reader = self._core.engine.reader
         reached: dict[str, int] = {}
@@ -379,14 +381,14 @@ class Table(Handle):
                 continue
             reached[stream_key] = until
             branch, stream = split_stream(stream_key)
-            for recorded in self._core.to(branch).events(sought, stream, until=until):
+            for recorded in self._core.with_branch(branch).events(sought, stream, until=until):
                 waiting += [(base.key, base.base_seq) for base in starts_of(reader, recorded)]
                 yield recorded
 
     def _look(self, query: Callable[[Items], T]) -> T:
         return self._read(lambda state: query(state.part(TABLE)))
 
-    def _shown(self, choose: Choose, items: Items) -> Iterator[str]:
+    def _live_keys(self, choose: Choose, items: Items) -> Iterator[str]:
         """Return an iterator of the chosen keys whose items have not expired."""
         keys = choose(items)
         if not items.expires:
@@ -398,17 +400,18 @@ class Table(Handle):
     def _items(self, choose: Choose, limit: int | None = None) -> list[TableItem]:
         return self._read_items(self._read(partial(self._places, choose, limit=limit)))
 
-    def _places(self, choose: Choose, state: State, *, limit: int | None = None) -> list[_Place]:
+    def _places(self, choose: Choose, state: State, *, limit: int | None = None) -> list[_ItemPlace]:
         items = state.part(TABLE)
         return [
-            _Place(key, items.seqs[key], items.expires.get(key, 0)) for key in islice(self._shown(choose, items), limit)
+            _ItemPlace(key, items.seqs[key], items.expires.get(key, 0))
+            for key in islice(self._live_keys(choose, items), limit)
         ]
 
-    def _read_items(self, places: Sequence[_Place]) -> list[TableItem]:
+    def _read_items(self, places: Sequence[_ItemPlace]) -> list[TableItem]:
         found: list[TableItem] = []
         for begin in range(0, len(places), PAGE_EVENTS):
             page = places[begin : begin + PAGE_EVENTS]
-            recorded = self._recorded([place.seq for place in page])
+            recorded = self._read_events([place.seq for place in page])
             # Items erased since the places were looked up are left out.
             found += [
                 _item(place.key, *each, place.expires_ns)
@@ -417,44 +420,47 @@ class Table(Handle):
             ]
         return found
 
-    def _recorded(self, seqs: Sequence[int]) -> list[Recorded]:
+    def _read_events(self, seqs: Sequence[int]) -> list[Recorded]:
         """Return the events at seqs, which are provisional for events of the open batch."""
         loader, lock = self._core.engine.reader.loader, self._core.engine.reader.state_lock
         if all(seq > 0 for seq in seqs):
             with lock:
-                return loader.recorded(seqs)
-        batch = batches.active(self._core.engine)
+                return loader.recorded_events(seqs)
+        batch = batches.active_batch(self._core.engine)
         assert batch is not None, "a provisional seq outside a batch"
         with lock:
-            return [loader.recorded([seq])[0] if seq > 0 else batch.transaction.recorded(place_of(seq)) for seq in seqs]
+            return [
+                loader.recorded_events([seq])[0] if seq > 0 else batch.transaction.recorded_event(place_of(seq))
+                for seq in seqs
+            ]
 
     # Arguments.
 
-    def _end(self, expires: object) -> int:
+    def _expiry_ns(self, expires: object) -> int:
         if expires is None:
             return 0
         if isinstance(expires, dates.timedelta):
             expires = self._core.engine.reader.now_ns() + expires // _MICROSECOND * 1_000
         end_ns = nanoseconds(expires, "expires")
         if end_ns <= 0:
-            checks.invalid(f"expires is {checks.shown(expires)}; give a moment after 1970, or a span from now on")
+            checks.invalid(f"expires is {checks.brief(expires)}; give a moment after 1970, or a span from now on")
         return end_ns
 
-    def _expecting(self, joined: str, options: MutationOptions) -> Callable[[Items], None] | None:
-        expected = chosen(options).expected
+    def _version_check(self, joined: str, options: MutationOptions) -> Callable[[Items], None] | None:
+        expected = parse_options(options).expected
         if expected == ANY:
             return None
         if expected not in (NO_STREAM, EXISTS):
             expected = checks.count(expected, "expected")
 
         def check(items: Items) -> None:
-            actual = next(self._shown(_only(joined), items), None)
+            actual = next(self._live_keys(_single_key(joined), items), None)
             seq = 0 if actual is None else items.seqs[actual]
             fits = not seq if expected == NO_STREAM else bool(seq) if expected == EXISTS else expected == seq
             if not fits:
                 raise WrongVersion(
-                    f"item {checks.shown(split_key(joined))} of {self._stream} is at seq {seq}, not at "
-                    f"{checks.shown(expected)}; read it again and decide anew",
+                    f"item {checks.brief(split_key(joined))} of {self._stream} is at seq {seq}, not at "
+                    f"{checks.brief(expected)}; read it again and decide anew",
                     expected=expected,
                     actual=seq,
                 )
@@ -462,11 +468,11 @@ class Table(Handle):
         return check
 
 
-def joined_key(key: object, what: str = "key") -> str:
+def join_key(key: object, what: str = "key") -> str:
     """Return a key as one text; raise ``InvalidInput`` for a key with an empty part or a NUL."""
     given: object = (key,) if isinstance(key, str) else key
     if not isinstance(given, tuple) or not given:
-        checks.invalid(f"{what} must be a str or a tuple of them, not {type(key).__name__} ({checks.shown(key)})")
+        checks.invalid(f"{what} must be a str or a tuple of them, not {type(key).__name__} ({checks.brief(key)})")
     parts = cast("tuple[object, ...]", given)
     try:
         joined = SEPARATOR.join(cast("tuple[str, ...]", parts))
@@ -478,7 +484,7 @@ def joined_key(key: object, what: str = "key") -> str:
         return joined
     texts = [checks.text(part, what, KEY_BYTES_MAX, "KEY_BYTES_MAX") for part in parts]
     if any(SEPARATOR in text for text in texts):
-        checks.invalid(f"{what} {checks.shown(key)} holds a NUL; leave it out")
+        checks.invalid(f"{what} {checks.brief(key)} holds a NUL; leave it out")
     return check_key(SEPARATOR.join(texts))
 
 
@@ -496,34 +502,34 @@ def _bounds(prefix: object, after: object, before: object) -> tuple[str, str | N
         end = behind(first)
     else:
         # NUL is the lowest character: the key itself is followed by the keys that extend it, and then by all others.
-        first = joined_key(prefix, "prefix")
+        first = join_key(prefix, "prefix")
         end = first + chr(ord(SEPARATOR) + 1)
     if after is not None:
-        first = max(first, joined_key(after, "after") + SEPARATOR)
+        first = max(first, join_key(after, "after") + SEPARATOR)
     if before is not None:
-        last = joined_key(before, "before")
+        last = join_key(before, "before")
         end = last if end is None else min(end, last)
     return first, end
 
 
-def _only(key: str) -> Choose:
+def _single_key(key: str) -> Choose:
     return lambda items: [key] if key in items.seqs else []
 
 
-def _chosen(bounds: tuple[str, str | None], *, reverse: bool, newest: bool) -> Choose:
+def _key_query(bounds: tuple[str, str | None], *, reverse: bool, newest: bool) -> Choose:
     if not checks.flag(newest, "newest"):
-        return partial(_within, bounds, reverse=checks.flag(reverse, "reverse"))
+        return partial(_keys_between, bounds, reverse=checks.flag(reverse, "reverse"))
     if checks.flag(reverse, "reverse"):
         checks.invalid("reverse is of the order of keys, and newest is an order of its own; give one of them")
-    return partial(_newest, bounds)
+    return partial(_newest_keys, bounds)
 
 
-def _within(bounds: tuple[str, str | None], items: Items, *, reverse: bool = False) -> Iterable[str]:
+def _keys_between(bounds: tuple[str, str | None], items: Items, *, reverse: bool = False) -> Iterable[str]:
     return items.between(*bounds, reverse=reverse)
 
 
-def _newest(bounds: tuple[str, str | None], items: Items) -> Iterable[str]:
-    ordered = sorted(_within(bounds, items), key=items.seqs.__getitem__, reverse=True)
+def _newest_keys(bounds: tuple[str, str | None], items: Items) -> Iterable[str]:
+    ordered = sorted(_keys_between(bounds, items), key=items.seqs.__getitem__, reverse=True)
     # Items that the open batch puts have seqs from -1 down.
     pending = list(takewhile(lambda key: items.seqs[key] < 0, reversed(ordered)))
     return pending + ordered[: len(ordered) - len(pending)]
@@ -552,6 +558,6 @@ def _item(joined: str, event: Event, stamp: Stamp, expires_ns: int) -> TableItem
     return TableItem(split_key(joined), event.item, stamp.seq, stamp.time_ns, expires_ns)
 
 
-def _of_key(options: MutationOptions) -> MutationOptions:
+def _without_expected(options: MutationOptions) -> MutationOptions:
     """Return the options without ``expected``, which applies to the key and not to the stream."""
     return {name: value for name, value in options.items() if name != "expected"}  # type: ignore[return-value]

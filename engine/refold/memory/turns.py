@@ -7,13 +7,13 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from refold.engine import batch as batches
-from refold.engine.scan import Sought, starts_of
+from refold.engine.scan import EventFilter, starts_of
 from refold.engine.streams import split_key
 from refold.engine.transaction import erased_count
 from refold.event import ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.fold import State
 from refold.memory.options import Core
-from refold.message import Message, MessageAppended, MessageReplaced, messages_of, replaced
+from refold.message import Message, MessageAppended, MessageReplaced, messages_of, replace_content
 from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared
 
 _TYPES: Final = (MessageAppended, MessageRemoved, WindowCleared, StateImported, Forked, Restored, ForkDropped)
@@ -42,7 +42,7 @@ class OpenTurn(NamedTuple):
     """The ids of the messages after the question, if the log had to be read for it."""
 
     @property
-    def evicted(self) -> Message | None:
+    def evicted_question(self) -> Message | None:
         """The question if it is not in the window."""
         question = self.question
         return None if question is None or any(message.id == question.id for message in self.live) else question
@@ -50,7 +50,7 @@ class OpenTurn(NamedTuple):
     @property
     def messages(self) -> list[Message]:
         """The messages in the window, with the question at its place among them."""
-        evicted = self.evicted
+        evicted = self.evicted_question
         if evicted is None:
             return self.live
         place = next((place for place, message in enumerate(self.live) if message.id in self.later), len(self.live))
@@ -64,14 +64,14 @@ def open_turn_of(core: Core, stream: str, at: int | None) -> OpenTurn:
     out of the window, instead of being evicted, do not count. If the window does not show the question, the log is read
     backwards as far as the turn goes.
     """
-    live, contents, is_by_age = core.read_lightly(stream, _live, at)
+    live, contents, is_by_age = core.read_lightly(stream, _read_window, at)
     last = next((message for message in reversed(live) if is_question(message) or is_answer(message)), None)
     # Such a message leaves after all older ones. If it was pinned at any time, a newer one can have left before it.
     is_by_age = is_by_age and core.engine.reader.types_written.isdisjoint((MessagePinned,))
     if last is not None and is_by_age and not last.pinned:
-        return OpenTurn(live, _asked(last))
-    found, later = _newest(core, stream, at, contents)
-    return OpenTurn(live, None if found is None else _asked(found), later)
+        return OpenTurn(live, _open_question(last))
+    found, later = _find_newest(core, stream, at, contents)
+    return OpenTurn(live, None if found is None else _open_question(found), later)
 
 
 class Passage(NamedTuple):
@@ -85,7 +85,7 @@ class Passage(NamedTuple):
     """The ids of the messages after the one that was found; those of events after the head may be among them."""
 
 
-def _newest(
+def _find_newest(
     core: Core, stream: str, at: int | None, contents: Mapping[str, int]
 ) -> tuple[Message | None, AbstractSet[str]]:
     """Return the newest question or answer, and the ids of the messages after it.
@@ -94,11 +94,11 @@ def _newest(
     """
     search = partial(_search, core, contents)
     if at is not None:
-        return search(_backwards(core, stream, at))
+        return search(_events_backwards(core, stream, at))
     key, head, erased = core.key(stream), core.engine.reader.current_head(), erased_count(core.engine.reader)
     known = core.passages.get(key)
-    if known is None or known.erased != erased or not _goes_on(core, key, known, head):
-        known = Passage(head, erased, *search(_backwards(core, stream, head)))
+    if known is None or known.erased != erased or not _only_appends(core, key, known, head):
+        known = Passage(head, erased, *search(_events_backwards(core, stream, head)))
     else:
         found, later = search(_events(core, key, head, known.head))
         known.later.update(later)
@@ -106,21 +106,21 @@ def _newest(
     if len(core.passages) >= _PASSAGES_COUNT_MAX:
         core.passages.clear()
     core.passages[key] = known
-    batch = batches.active(core.engine)
+    batch = batches.active_batch(core.engine)
     keys = () if batch is None else batch.transaction.keys
-    pending = [batch.transaction.recorded(place) for place, own in enumerate(keys) if own == key] if batch else []
+    pending = [batch.transaction.recorded_event(place) for place, own in enumerate(keys) if own == key] if batch else []
     if any(isinstance(event, _UNDOING) for event, _ in pending):
-        return search(chain(reversed(pending), _backwards(core, stream, head)))
+        return search(chain(reversed(pending), _events_backwards(core, stream, head)))
     found, later = search(reversed(pending))
     if found is not None:
         return found, later
     return known.found, known.later | later if later else known.later
 
 
-def _goes_on(core: Core, key: str, known: Passage, head: int) -> bool:
+def _only_appends(core: Core, key: str, known: Passage, head: int) -> bool:
     """Return whether the events after a passage only add to it."""
     branch, stream = split_key(key)
-    return not any(core.to(branch).events(Sought((), _UNDOING), stream, after=known.head, until=head))
+    return not any(core.with_branch(branch).events(EventFilter((), _UNDOING), stream, after=known.head, until=head))
 
 
 def _search(core: Core, contents: Mapping[str, int], events: Iterable[Recorded]) -> tuple[Message | None, set[str]]:
@@ -130,33 +130,33 @@ def _search(core: Core, contents: Mapping[str, int], events: Iterable[Recorded])
         if isinstance(recorded.event, MessageRemoved):
             removed.add(recorded.event.id)
         for message in reversed(list(messages_of(recorded))):
-            current = _current(core, message, contents.get(message.id, 0))
+            current = _current_message(core, message, contents.get(message.id, 0))
             if message.id not in removed and (is_question(current) or is_answer(current)):
                 return current, later
             later.add(message.id)
     return None, later
 
 
-def _asked(message: Message) -> Message | None:
+def _open_question(message: Message) -> Message | None:
     return message if is_question(message) and not message.erased else None
 
 
-def _live(state: State) -> tuple[list[Message], dict[str, int], bool]:
+def _read_window(state: State) -> tuple[list[Message], dict[str, int], bool]:
     """Return the live messages, the seqs of the events with their current contents, and whether they leave by age."""
     window = state.part(WINDOW)
     return window.live(), window.replaced.copy(), window.ranks is None
 
 
-def _current(core: Core, message: Message, seq: int) -> Message:
+def _current_message(core: Core, message: Message, seq: int) -> Message:
     """Return a message with the content that the event at ``seq`` gave it, if one did after the message came."""
     if seq < 0 or 0 <= message.stamp.seq < seq:
-        event, stamp = core.recorded(seq)
+        event, stamp = core.event(seq)
         assert isinstance(event, MessageReplaced), f"seq {seq} replaced a message"
-        return replaced(message, event, stamp)
+        return replace_content(message, event, stamp)
     return message
 
 
-def _backwards(core: Core, stream: str, at: int) -> Iterator[Recorded]:
+def _events_backwards(core: Core, stream: str, at: int) -> Iterator[Recorded]:
     """Yield the events that made the window, newest first, across the states that the conversation continued from."""
     reader, events = core.engine.reader, _events(core, core.key(stream), at)
     while True:
@@ -175,8 +175,8 @@ def _backwards(core: Core, stream: str, at: int) -> Iterator[Recorded]:
 def _events(core: Core, key: str, until: int, begin: int = 0) -> Iterator[Recorded]:
     """Yield the events of a stream after ``begin`` up to ``until``, newest first."""
     branch, stream = split_key(key)
-    there, span = core.to(branch), _SPAN_EVENTS
+    there, span = core.with_branch(branch), _SPAN_EVENTS
     while until > begin:
         after = max(until - span, begin)
-        yield from there.events(Sought((), _TYPES), stream, after=after, until=until, backwards=True)
+        yield from there.events(EventFilter((), _TYPES), stream, after=after, until=until, backwards=True)
         until, span = after, 2 * span

@@ -118,7 +118,7 @@ def check_functions(predicate: object, function: object) -> None:
     """Raise ``InvalidInput`` if either argument is not callable."""
     for name, given in (("predicate", predicate), ("fn", function)):
         if not callable(given):
-            checks.invalid(f"{name} must be a function, not {type(given).__name__} ({checks.shown(given)})")
+            checks.invalid(f"{name} must be a function, not {type(given).__name__} ({checks.brief(given)})")
 
 
 def warn(core: Core, stream: str, make: Event | Decide, opening: Event) -> None:
@@ -128,15 +128,15 @@ def warn(core: Core, stream: str, make: Event | Decide, opening: Event) -> None:
     """
     if _WATCHING.get():
         return
-    leaving = list(_leaving(core, stream, make, opening))
+    leaving = list(_find_departures(core, stream, make, opening))
     if leaving:
-        with _told():
+        with _guard_reentry():
             for watch in tuple(core.watches):
                 watch.tell(stream, leaving, None)
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def _guard_reentry() -> Generator[None]:
     token = _WATCHING.set(True)
     try:
         yield
@@ -144,8 +144,8 @@ def _told() -> Generator[None]:
         _WATCHING.reset(token)
 
 
-def _leaving(core: Core, stream: str, make: Event | Decide, opening: Event) -> Iterator[Message]:
-    state = core.read(stream, fold.copied, None)
+def _find_departures(core: Core, stream: str, make: Event | Decide, opening: Event) -> Iterator[Message]:
+    state = core.read(stream, fold.copy_state, None)
     assert state is not None, "a conversation's state can be copied"
     before = state.part(WINDOW).live()
     try:

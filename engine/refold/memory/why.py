@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from refold import checks, fold
-from refold.engine.scan import Sought
+from refold.engine.scan import EventFilter
 from refold.engine.streams import STORE_STREAM
 from refold.entry import ACTIVE, MemoriesDecayed, MemoriesRecalled
 from refold.errors import InvalidInput, NotFound
@@ -18,12 +18,22 @@ from refold.index.ranking import DEFAULT, ranking_of
 from refold.memory.blame import KEY_KINDS, causes_of, origins, revisions, setter_of
 from refold.memory.exposure import PARTS, Display, exposures, skill_name
 from refold.memory.options import Core, core_of
-from refold.memory.reasons import Reason, Why, reason_of, shortened
+from refold.memory.reasons import Reason, Why, reason_of, shorten
 from refold.memory.search import DEFAULTS
-from refold.memory.subjects import Stay, Subject, event_at, eviction_text, holds, messages_by, name_of, resolved, stays
+from refold.memory.subjects import (
+    Stay,
+    Subject,
+    event_at,
+    eviction_text,
+    find_subjects,
+    is_in_window,
+    messages_by,
+    name_of,
+    stays,
+)
 from refold.message import MessageReplaced
 from refold.results import Hits
-from refold.text import counted
+from refold.text import pluralize
 from refold.views.board import BOARD, MESSAGES_KEPT, BoardChanged, BoardMessageAppended
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
@@ -48,10 +58,10 @@ def answer(memory: "Memory", x: object, conversation: object, missing_from: obje
     """Return the answer for a live or frozen memory."""
     core, frozen = core_of(memory)
     at = core.engine.reader.current_head() if frozen is None else frozen
-    found = resolved(core, x, name_of(conversation), at)
+    found = find_subjects(core, x, name_of(conversation), at)
     steps: list[Reason] = []
     present: list[str] = []
-    for subject in _foremost(found):
+    for subject in _newest_subjects(found):
         own = list(_life(memory, core, subject, at))
         if _is_there(core, subject, at):
             present.append(str(subject))
@@ -67,13 +77,13 @@ def answer(memory: "Memory", x: object, conversation: object, missing_from: obje
         )
     if not found:
         erased = sum(len(seqs) for _, seqs in _erasures(core, 0, at))
-        text = f"no event up to seq {at} holds {checks.shown(x)}; {erased} erased events may have held it"
+        text = f"no event up to seq {at} holds {checks.brief(x)}; {erased} erased events may have held it"
         steps.append(Reason("hidden", text))
-    about = str(found[0]) if len(found) == 1 else (f"{shortened(x)!r}" if isinstance(x, str) else checks.shown(x))
+    about = str(found[0]) if len(found) == 1 else (f"{shorten(x)!r}" if isinstance(x, str) else checks.brief(x))
     return Why(about, bool(present), tuple(steps), tuple(present))
 
 
-def _foremost(found: Sequence[Subject]) -> list[Subject]:
+def _newest_subjects(found: Sequence[Subject]) -> list[Subject]:
     """Return the newest subjects to answer for: things, then messages, then events that only contain the words."""
     chosen: list[Subject] = []
     for rank in range(3):
@@ -93,9 +103,9 @@ def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[R
     elif subject.kind in KEY_KINDS:
         yield from _key_life(core, subject, at)
     elif subject.kind == "board message":
-        yield from _posted_life(core, subject, at)
+        yield from _board_message_life(core, subject, at)
     elif subject.kind == "event":
-        yield from _came(core, event_at(core, subject.seq, at), at)
+        yield from _origin_reasons(core, event_at(core, subject.seq, at), at)
     else:
         yield from _item_life(core, subject, at)
     shown = exposures(memory, core, subject, at, own)
@@ -104,15 +114,15 @@ def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[R
             "shown", f"{len(shown) - _SHOWN_COUNT_MAX} earlier contexts and recalls showed it too; ask `influence`"
         )
     for recorded in shown[-_SHOWN_COUNT_MAX:]:
-        yield reason_of("shown", recorded, text=_shown_text(memory, subject, recorded))
+        yield reason_of("shown", recorded, text=_display_text(memory, subject, recorded))
 
 
-def _shown_text(memory: "Memory", subject: Subject, recorded: Recorded) -> str:
+def _display_text(memory: "Memory", subject: Subject, recorded: Recorded) -> str:
     """Describe the part in which a context showed a subject, and for which query; empty for other events."""
     event = recorded.event
     if not isinstance(event, ContextShown) or recorded.stamp.erased:
         return ""
-    query = f", for {shortened(event.query)!r}" if event.query else ""
+    query = f", for {shorten(event.query)!r}" if event.query else ""
     return f"a context showed it in its part {_part_of(subject, Display.of(memory, recorded))}{query}"
 
 
@@ -120,7 +130,7 @@ def _part_of(subject: Subject, display: Display) -> str:
     return "messages" if subject.kind == "message" and display.quotes(subject.seq) else PARTS[subject.kind]
 
 
-def _came(core: Core, recorded: Recorded, at: int, relation: str = "came") -> Iterator[Reason]:
+def _origin_reasons(core: Core, recorded: Recorded, at: int, relation: str = "came") -> Iterator[Reason]:
     """Yield the event that brought something, the events that led to it, its sources, and its erasure."""
     yield reason_of(relation, recorded)
     for cause in causes_of(core, recorded):
@@ -128,7 +138,7 @@ def _came(core: Core, recorded: Recorded, at: int, relation: str = "came") -> It
     sources = dict.fromkeys((*recorded.event.sources, getattr(recorded.event, "origin", 0)))
     for seq in sources:
         if 0 < seq < recorded.stamp.seq and not isinstance(recorded.event, ContextShown):
-            yield reason_of("source", core.recorded(seq))
+            yield reason_of("source", core.event(seq))
     if recorded.stamp.erased:
         for erasure, seqs in _erasures(core, recorded.stamp.seq, at):
             if recorded.stamp.seq in seqs:
@@ -138,23 +148,23 @@ def _came(core: Core, recorded: Recorded, at: int, relation: str = "came") -> It
 def _erasures(core: Core, after: int, at: int) -> Iterator[tuple[Recorded, tuple[int, ...]]]:
     # An erasure is recorded in the main line and applies to earlier events, whichever seq is asked about.
     head = max(at, core.engine.reader.current_head())
-    for recorded in core.to(0).events(Sought((), (Erased,)), STORE_STREAM, after=after, until=head):
+    for recorded in core.with_branch(0).events(EventFilter((), (Erased,)), STORE_STREAM, after=after, until=head):
         if isinstance(recorded.event, Erased):
             yield recorded, recorded.event.seqs
 
 
 def _message_life(core: Core, subject: Subject, own: Sequence[Stay], at: int) -> Iterator[Reason]:
-    yield from _came(core, event_at(core, subject.seq, at), at)
+    yield from _origin_reasons(core, event_at(core, subject.seq, at), at)
     for stream, until in reversed(list(origins(core, subject.stream, at))):
-        for recorded in core.events(Sought((), (MessageReplaced,)), stream, after=subject.seq, until=until):
+        for recorded in core.events(EventFilter((), (MessageReplaced,)), stream, after=subject.seq, until=until):
             if getattr(recorded.event, "id", None) == subject.key:
                 yield reason_of("changed", recorded)
     for stay in reversed(own):
         if stay.came != subject.seq:
             text = "it came into the window with an earlier state"
-            yield reason_of("returned", core.recorded(stay.came), text=text)
+            yield reason_of("returned", core.event(stay.came), text=text)
         if stay.left:
-            recorded = core.recorded(stay.left)
+            recorded = core.event(stay.left)
             yield reason_of("left", recorded, text=eviction_text(recorded, subject.key, stay.room))
 
 
@@ -162,14 +172,14 @@ def _key_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
     """Yield all values of a key, or the one that an event set, with the events that took it away or brought it back."""
     was_there = came = False
     for value in revisions(core, subject.stream, subject.kind, subject.key, at):
-        recorded, seq = core.recorded(value.seq), value.seq
+        recorded, seq = core.event(value.seq), value.seq
         is_there = not value.removed
         if subject.seq and seq != subject.seq:
             if seq < subject.seq:
                 continue
             is_there = value.kind in _RETURNING and _is_there(core, subject, seq)
         if is_there and (not subject.seq or not was_there):
-            yield from _came(core, recorded, at, "changed" if was_there else ("returned" if came else "came"))
+            yield from _origin_reasons(core, recorded, at, "changed" if was_there else ("returned" if came else "came"))
             came = True
         elif was_there and not is_there:
             replaced = f"its value was replaced: {reason_of('', recorded).text}"
@@ -181,12 +191,12 @@ _RETURNING: Final = ("forked", "restored", "state_imported")
 """The events that can bring a value back."""
 
 
-def _posted_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
+def _board_message_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
     """Yield how a message came to a board and left it; between two bases, a message that has left does not return."""
-    came = core.recorded(subject.seq)
-    yield from _came(core, came, at)
+    came = core.event(subject.seq)
+    yield from _origin_reasons(core, came, at)
     enders = [event_type for event_type in fold.TAGS if "board" in event_type.ends]
-    sought = Sought((), (BoardMessageAppended, BoardChanged, *enders), FLAG_BASE)
+    sought = EventFilter((), (BoardMessageAppended, BoardChanged, *enders), FLAG_BASE)
     later = list(core.events(sought, subject.stream, after=subject.seq, until=at))
     seqs = [recorded.stamp.seq for recorded in later]
     bases = [place for place, recorded in enumerate(later) if recorded.stamp.flags & FLAG_BASE]
@@ -194,7 +204,7 @@ def _posted_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
     for base in (*bases, len(later)):
         if was_there and begin < base and not _is_there(core, subject, seqs[base - 1]):
             place = bisect_left(seqs, 1, begin, base, key=lambda seq: int(not _is_there(core, subject, seq)))
-            yield reason_of("left", later[place], text=_posted_over(came.event, later[place]))
+            yield reason_of("left", later[place], text=_removal_text(came.event, later[place]))
             was_there = False
         if base < len(later):
             is_there = _is_there(core, subject, seqs[base])
@@ -203,7 +213,7 @@ def _posted_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
             was_there, begin = is_there, base + 1
 
 
-def _posted_over(event: Any, recorded: Recorded) -> str:
+def _removal_text(event: Any, recorded: Recorded) -> str:
     """Return why a newer message removed a message from its board; empty for other events."""
     if not isinstance(recorded.event, BoardMessageAppended):
         return ""
@@ -216,10 +226,10 @@ def _item_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
     """Yield the steps of a memory, a skill, a file, or the items of one event, from the events of its stream."""
     enders = tuple(event_type for event_type in fold.TAGS if subject.kind in event_type.ends)
     after = subject.seq - 1 if subject.seq else 0
-    sought = Sought((subject.key.encode(),) if subject.key else (), (*enders, StateImported), FLAG_BASE)
+    sought = EventFilter((subject.key.encode(),) if subject.key else (), (*enders, StateImported), FLAG_BASE)
     came = is_there = False
     if not subject.key:
-        yield from _came(core, core.recorded(subject.seq), at)
+        yield from _origin_reasons(core, core.event(subject.seq), at)
         came, after = True, subject.seq
         is_there = _is_there(core, subject, subject.seq)
     for recorded in core.events(sought, subject.stream, after=after, until=at):
@@ -231,17 +241,17 @@ def _item_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
         elif _names(event, subject.key):
             if event.removes(subject.key):
                 if is_there:
-                    yield reason_of("left", recorded, text=_merged_text(event, subject.key))
+                    yield reason_of("left", recorded, text=_merge_text(event, subject.key))
                 is_there = False
             elif isinstance(event, MemoriesRecalled):
                 continue  # The ``shown`` steps cover recalls.
             elif not is_there:
-                yield from _came(core, recorded, at, "returned" if came else "came")
+                yield from _origin_reasons(core, recorded, at, "returned" if came else "came")
                 came, is_there = True, not recorded.stamp.erased
             else:
                 yield reason_of("changed", recorded, text=_decay_text(event, subject.key))
     if subject.kind == "memory":
-        yield from _hidden(core, subject, at)
+        yield from _filter_reasons(core, subject, at)
 
 
 def _names(event: Event, key: str) -> bool:
@@ -249,7 +259,7 @@ def _names(event: Event, key: str) -> bool:
     return bool(key) and (key in own or key in getattr(event, "ids", ()))
 
 
-def _merged_text(event: Any, key: str) -> str:
+def _merge_text(event: Any, key: str) -> str:
     return (
         f"it was merged into memory {event.id} at a cosine of {event.cosine:.3g}"
         if hasattr(event, "cosine") and key
@@ -263,7 +273,7 @@ def _decay_text(event: Event, key: str) -> str:
     return f"its importance fell to {event.importances[event.ids.index(key)]:.3g} with the days"
 
 
-def _hidden(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
+def _filter_reasons(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
     """Yield why default searches skip a memory that exists."""
     entry = core.read_written(subject.stream, lambda state: state.part(FACTS).entries.get(subject.key), at)
     if entry is None:
@@ -304,7 +314,7 @@ _PRESENT: Final[dict[str, Callable[[State, Subject], bool]]] = {
 def _is_there(core: Core, subject: Subject, at: int) -> bool:
     """Return whether a subject is present at a seq: a message in the window, a key with its value."""
     if subject.kind == "message":
-        return holds(core, subject.stream, subject.key, at)
+        return is_in_window(core, subject.stream, subject.key, at)
     if subject.kind in KEY_KINDS:
         seq = core.read_written(subject.stream, partial(setter_of, subject.kind, subject.key, known=-1), at)
         if seq >= 0 or not subject.seq:  # Otherwise the state does not say which event set it.
@@ -322,24 +332,24 @@ def _is_there(core: Core, subject: Subject, at: int) -> bool:
 
 def _absence(memory: "Memory", core: Core, subject: Subject, missing_from: object, at: int) -> Iterator[Reason]:
     if isinstance(missing_from, str):
-        yield from _unfound(memory, subject, missing_from, {})
+        yield from _search_absence(memory, subject, missing_from, {})
     elif isinstance(missing_from, Hits):
         options = {"top_k": max(len(missing_from), 1), "ranking": missing_from.ranking}
-        yield from _unfound(memory, subject, missing_from.query, options)
+        yield from _search_absence(memory, subject, missing_from.query, options)
     else:
         recorded = event_at(core, checks.integer(missing_from, "missing_from", 1, at, "the head"), at)
         event, stamp = recorded
         if isinstance(event, (MemoriesRecalled, MessagesRecalled)):
-            yield from _unrecalled(memory, subject, event, stamp)
+            yield from _recall_absence(memory, subject, event, stamp)
         elif isinstance(event, ContextShown):
-            yield _unshown(memory, core, subject, recorded)
+            yield _context_absence(memory, core, subject, recorded)
         else:
             raise InvalidInput(
                 f"seq {stamp.seq} is no recall and no context that was shown; give one of those, or a query"
             )
 
 
-def _unrecalled(
+def _recall_absence(
     memory: "Memory", subject: Subject, event: MemoriesRecalled | MessagesRecalled, stamp: Stamp
 ) -> Iterator[Reason]:
     """Yield why a recall did not find a subject."""
@@ -351,10 +361,10 @@ def _unrecalled(
     elif subject.stream != stamp.stream:
         yield Reason("hidden", f"the recall at seq {stamp.seq} was one of {stamp.stream}, and looked nowhere else")
     else:
-        yield from _unfound(memory.at(stamp.seq - 1), subject, event.query, options)
+        yield from _search_absence(memory.at(stamp.seq - 1), subject, event.query, options)
 
 
-def _unfound(memory: "Memory", subject: Subject, query: str, options: dict[str, Any]) -> Iterator[Reason]:
+def _search_absence(memory: "Memory", subject: Subject, query: str, options: dict[str, Any]) -> Iterator[Reason]:
     """Yield the reasons that kept a subject out of the hits of a query: a filter, the floor, or its rank."""
     name = subject.stream.partition("/")[2]
     top_k: int = options.get("top_k", 10)
@@ -382,7 +392,7 @@ def _unfound(memory: "Memory", subject: Subject, query: str, options: dict[str, 
         places = [place for place, hit in enumerate(hits) if hit.entry.id == subject.key]
         if ranking_of(ranking) == ranking_of(DEFAULT) and places and hits[places[0]].score <= 0:
             score = hits[places[0]].score
-            yield Reason("hidden", f"it has nothing to do with {shortened(query)!r}: its score is {score:.3g}")
+            yield Reason("hidden", f"it has nothing to do with {shorten(query)!r}: its score is {score:.3g}")
             return
         if not found and hits:
             yield Reason(
@@ -395,16 +405,18 @@ def _unfound(memory: "Memory", subject: Subject, query: str, options: dict[str, 
         core, _ = core_of(memory)
         yield Reason("hidden", _verdict(memory, skill_name(core, subject), query))
     else:
-        yield Reason("hidden", f"searches find messages, memories and skills, and this is {_a(subject.kind)}")
+        yield Reason(
+            "hidden", f"searches find messages, memories and skills, and this is {_with_article(subject.kind)}"
+        )
 
 
 def _rank(hits: Hits, top_k: int, places: Sequence[int], weights: dict[str, float]) -> Reason:
     if not places:
-        return Reason("hidden", f"it shares nothing with the query {shortened(hits.query)!r}: it has no score")
+        return Reason("hidden", f"it shares nothing with the query {shorten(hits.query)!r}: it has no score")
     place = places[0]
     if place < top_k:
         return Reason(
-            "shown", f"it is hit {place + 1} of {shortened(hits.query)!r}, with a score of {hits[place].score:.3g}"
+            "shown", f"it is hit {place + 1} of {shorten(hits.query)!r}, with a score of {hits[place].score:.3g}"
         )
     own, last = hits[place], hits[top_k - 1]
     losses = {
@@ -416,12 +428,12 @@ def _rank(hits: Hits, top_k: int, places: Sequence[int], weights: dict[str, floa
     cost = f"; {worst} cost it most, {losses[worst]:.3g} behind hit {top_k}" if worst else ""
     return Reason(
         "hidden",
-        f"it is ranked {place + 1} of {len(hits)} for {shortened(hits.query)!r}, and {top_k} are shown: its score is "
+        f"it is ranked {place + 1} of {len(hits)} for {shorten(hits.query)!r}, and {top_k} are shown: its score is "
         f"{own.score:.3g}, that of the last one shown {last.score:.3g}{cost}",
     )
 
 
-def _unshown(memory: "Memory", core: Core, subject: Subject, recorded: Recorded) -> Reason:
+def _context_absence(memory: "Memory", core: Core, subject: Subject, recorded: Recorded) -> Reason:
     """Return why a context that was shown lacks a subject, or a step that says that it has it."""
     where = f"the context at seq {recorded.stamp.seq}"
     if recorded.stamp.erased:
@@ -443,14 +455,14 @@ def _unshown(memory: "Memory", core: Core, subject: Subject, recorded: Recorded)
     else:
         is_there = part in display.event.names
         text = f"its part {part} has room for {room} tokens" if is_there else f"it has no part {part}"
-        text = text if part else f"contexts have no part for {_a(subject.kind)}"
+        text = text if part else f"contexts have no part for {_with_article(subject.kind)}"
     return reason_of("hidden", recorded, text=f"{where} lacks it: {text}")
 
 
 def _message_absence(memory: "Memory", core: Core, subject: Subject, display: Display, room: int) -> str:
     """Return why a message is not in a context: no room in the window, or no place among the earlier messages."""
     at = display.event.origin
-    if holds(core, display.stream, subject.key, at):
+    if is_in_window(core, display.stream, subject.key, at):
         return f"the part window has room for {room} tokens, and the oldest messages were left out"
     is_own = subject.stream == display.stream
     place = f"it was not in the window at seq {at}" if is_own else f"it is a message of {subject.stream}"
@@ -471,7 +483,7 @@ def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Disp
         return "the budget of earlier messages, messages_count, was 0"
     if not query.strip():
         return "the context had no query"
-    own = enumerate(messages_by(core.recorded(subject.seq)))
+    own = enumerate(messages_by(core.event(subject.seq)))
     earlier = next((Earlier(message, place) for place, message in own if message.id == subject.key), None)
     if earlier is None or earlier.message.erased:
         return "its content was erased, so what would have found it is unknown"
@@ -494,16 +506,16 @@ def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Disp
     room = display.plan.get("tokens", {}).get(PARTS["memory"], 0)
     return (
         f"a search finds it, but memories and earlier messages have room for {room} tokens together, and "
-        f"{counted(left_out, 'earlier message')} did not fit"
+        f"{pluralize(left_out, 'earlier message')} did not fit"
     )
 
 
-def _a(noun: str) -> str:
+def _with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def _rank_text(memory: "Memory", subject: Subject, display: Display) -> str:
-    place, hits = _placing(memory, subject, display)
+    place, hits = _search_rank(memory, subject, display)
     if not place:
         return ""
     most = display.budget.get("memories_count") or 0
@@ -511,7 +523,7 @@ def _rank_text(memory: "Memory", subject: Subject, display: Display) -> str:
     return f": it is ranked {place} of {len(hits)}, with a score of {score}, and {most} at most are taken"
 
 
-def _placing(memory: "Memory", subject: Subject, display: Display) -> tuple[int, Hits]:
+def _search_rank(memory: "Memory", subject: Subject, display: Display) -> tuple[int, Hits]:
     """Return the rank of a memory for the query of a context, or 0, and all hits."""
     past = memory.at(display.event.origin).project(display.event.project)
     hits = past.search(display.event.query or "", top_k=_EVERY, floor=0.0)
@@ -529,8 +541,8 @@ def _memory_absence(memory: "Memory", subject: Subject, display: Display, room: 
         return f"it was not in the project at seq {event.origin}"
     if event.query is None:
         return f"{most} memories at most are taken, and the part memories has room for {room} tokens"
-    place, _ = _placing(memory, subject, display)
-    query = shortened(event.query)
+    place, _ = _search_rank(memory, subject, display)
+    query = shorten(event.query)
     if not place:
         return f"a search for {query!r} does not find it: its status or its importance is filtered out"
     if place > most:
@@ -544,7 +556,7 @@ def _skill_absence(memory: "Memory", core: Core, subject: Subject, display: Disp
     name, names = skill_name(core, subject), [each for each, _, _ in display.skills]
     if name in names:
         place = names.index(name)
-        shown, score = display.skills_shown(), display.skills[place][2]
+        shown, score = display.list_skills(), display.skills[place][2]
         text = f"with a score of {score:.3g} it was skill {place + 1} of {len(names)}"
         if not shown and display.plan.get("skills_chars", 1):
             return f"{text}, and as not all fits the budget of {display.budget.get('tokens')} tokens, skills went first"
@@ -559,8 +571,8 @@ def _skill_absence(memory: "Memory", core: Core, subject: Subject, display: Disp
 
 def _last_selection(core: Core, display: Display) -> SkillsSelected | None:
     """Return the last selection recorded for the conversation of a context."""
-    stream = core.recorded(display.seq).stamp.stream
-    found = core.events(Sought((), (SkillsSelected,)), until=display.event.origin, backwards=True)
+    stream = core.event(display.seq).stamp.stream
+    found = core.events(EventFilter((), (SkillsSelected,)), until=display.event.origin, backwards=True)
     conversation = stream.partition("/")[2]
     selections = (each.event for each in found if isinstance(each.event, SkillsSelected))
     return next((each for each in selections if each.conversation == conversation), None)
@@ -573,5 +585,5 @@ def _verdict(memory: "Memory", name: str, query: str) -> str:
     except NotFound:
         return (
             f"it is no learned skill, so ask the handle that reads its file: skills.explain({name!r}, "
-            f"{shortened(query)!r})"
+            f"{shorten(query)!r})"
         )

@@ -231,7 +231,7 @@ def _block(part: ContentPart, form: str, role: str) -> Block | None:
         return _TEXTS[form](value.text, role)
     elif value is Mark.THOUGHT:
         return None
-    raise _unplaced(part, form, role)
+    raise _no_place_error(part, form, role)
 
 
 def _blocks(parts: Sequence[ContentPart], form: str, role: str) -> list[Block]:
@@ -250,7 +250,7 @@ _SAMPLES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 """The kinds of media: what an error calls each, and a media type that every format with a place for it takes."""
 
 
-def _unplaced(part: ContentPart, form: str, role: str) -> InvalidInput:
+def _no_place_error(part: ContentPart, form: str, role: str) -> InvalidInput:
     value, message = part.value, part.message
     advice = "give it a text instead with replace(), or take it out of the window with remove()"
     about = ""
@@ -262,7 +262,7 @@ def _unplaced(part: ContentPart, form: str, role: str) -> InvalidInput:
     where = {"user": "", _TOOL: " in the result of a tool"}.get(role, f" in a message of role {role}")
     kind = part.block.get("type", next(iter(part.block), None))
     return InvalidInput(
-        f"message {message.seq or message.id} has a block of type {checks.shown(kind)}{about} as part {part.number}, "
+        f"message {message.seq or message.id} has a block of type {checks.brief(kind)}{about} as part {part.number}, "
         f"for which {form} has no place{where}; {advice}"
     )
 
@@ -459,8 +459,8 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Message]], Rendered]]] = MappingP
 """The formats by name."""
 
 
-def rendered(form: object, messages: Sequence[Message]) -> Rendered:
+def render(form: object, messages: Sequence[Message]) -> Rendered:
     """Return messages in the format of a provider's API; raise ``InvalidInput`` for an unknown one."""
     if not isinstance(form, str) or form not in FORMATS:
-        raise InvalidInput(f"format is {checks.shown(form)}; give one of {', '.join(FORMATS)}")
+        raise InvalidInput(f"format is {checks.brief(form)}; give one of {', '.join(FORMATS)}")
     return FORMATS[form](messages)

@@ -141,7 +141,7 @@ class MirrorDirectory:
 
         Raises ``StoreError`` if the directory is gone, or another one has its name.
         """
-        self._check_there()
+        self._check_exists()
         versions: dict[str, FileVersion] = {}
         strays: list[str] = []
         with storage_errors(self.path), os.scandir(self._root) as entries:
@@ -160,7 +160,7 @@ class MirrorDirectory:
         self.strays = sorted(strays)
         return versions
 
-    def _check_there(self) -> None:
+    def _check_exists(self) -> None:
         with suppress(FileNotFoundError, NotADirectoryError):
             if os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._root)):
                 return
@@ -222,7 +222,7 @@ class MirrorDirectory:
             if not stat.S_ISREG(before.st_mode):
                 return FileContent(None, problem="is no file; put a file there, or nothing")
             if bytes_max is not None and before.st_size > bytes_max:
-                return FileContent(_version(before), problem=too_large(before.st_size))
+                return FileContent(_version(before), problem=size_problem(before.st_size))
             content = _content(file, before.st_size)
             is_whole = _version(os.fstat(file)) == _version(before) and len(content) == before.st_size
             return FileContent(_version(before), content) if is_whole else None
@@ -299,7 +299,7 @@ class MirrorDirectory:
         return False
 
     def _let_go(self, folder: int, name: str, swap: str, content: bytes) -> None:
-        """Remove a file that has lost its name; ``late`` checks whether it holds anything other than ``content``."""
+        """Remove a file that has lost its name; ``late_changes`` checks that it holds only ``content``."""
         file = _open_file(folder, swap)
         if file is None:
             _set_aside(folder, swap)
@@ -308,7 +308,7 @@ class MirrorDirectory:
             os.unlink(swap, dir_fd=folder)
 
     def _holds(self, folder: int, name: str, base: str, read: FileContent) -> bool:
-        """Return whether a replaced file is the one that was read, to the byte; if so, it stays open for ``late``."""
+        """Return whether a replaced file has the bytes that were read; if so, it stays open for later changes."""
         file = _open_file(folder, base)
         if file is None:
             return False
@@ -319,11 +319,11 @@ class MirrorDirectory:
         self.replaced.append(ReplacedFile(name, file, read.content, version))
         return True
 
-    def has_late(self) -> bool:
-        """Return whether ``late`` has anything to check."""
+    def has_late_changes(self) -> bool:
+        """Return whether ``late_changes`` has anything to check."""
         return any(replaced.has_changed() for replaced in self.replaced)
 
-    def late(self) -> Iterator[tuple[ReplacedFile, bytes]]:
+    def late_changes(self) -> Iterator[tuple[ReplacedFile, bytes]]:
         """Yield the replaced files that hold more than is known of them, with their contents.
 
         Each stays open until no program has it open for writing; if there are too many, the oldest are closed. A file
@@ -363,7 +363,7 @@ class MirrorDirectory:
 
     def copy(self, name: str, content: bytes) -> str:
         """Write a copy next to a file, under a name that identifies its content; return that name."""
-        copy = name + _mark(content)
+        copy = name + _copy_suffix(content)
         with storage_errors(f"{self.path}/{copy}"), self._folder(copy, makes=True) as (folder, base):
             self._write(folder, base, content)
             os.rename(NEW + base, base, src_dir_fd=folder, dst_dir_fd=folder)
@@ -380,7 +380,7 @@ class MirrorDirectory:
 
     def supersede_copy(self, copy: str) -> None:
         """Delete a copy whose content another copy also has, unless a user has changed it."""
-        if copy.endswith(_mark(self.read(copy, None).content)):
+        if copy.endswith(_copy_suffix(self.read(copy, None).content)):
             self.delete_copy(copy)
 
     def delete_copy(self, copy: str) -> None:
@@ -427,12 +427,12 @@ class MirrorDirectory:
                             os.unlink(base, dir_fd=folder)
 
 
-def _mark(content: bytes) -> str:
+def _copy_suffix(content: bytes) -> str:
     """Return the end of a copy's name."""
     return f"{CONFLICT}{blake2b(content, digest_size=16).hexdigest()[:12]}"
 
 
-def too_large(size: int) -> str:
+def size_problem(size: int) -> str:
     """Return the problem of a file that is over the bound."""
     return f"is {size:,} bytes, over MIRROR_FILE_BYTES_MAX = {MIRROR_FILE_BYTES_MAX:,}; shorten it"
 

@@ -24,7 +24,7 @@ from refold.errors import InvalidInput, RefoldError
 from refold.event import Event, Recorded
 from refold.limits import MIRROR_FILE_BYTES_MAX
 from refold.memory import options
-from refold.mirror.files import PROFILE_FILE, FileContent, too_large
+from refold.mirror.files import PROFILE_FILE, FileContent, size_problem
 from refold.text import blake2b
 from refold.views.profile import JournalAppended, ProfileDeleted, ProfileSet
 
@@ -120,7 +120,7 @@ def facts_digests(facts: Mapping[str, str]) -> dict[str, str]:
 
 def note_digest(text: str) -> str:
     """Return the digests of a note's lines, one after the other, in the form in which lines are compared."""
-    return _lines_digest(_compared(_lines(text)))
+    return _lines_digest(_trim_lines(_lines(text)))
 
 
 def _lines_digest(lines: Iterable[str]) -> str:
@@ -203,11 +203,11 @@ def facts_of(content: bytes) -> dict[str, str]:
     facts: dict[str, str] = {}
     for key, value in pairs:
         if key in facts:
-            raise Unreadable(f"names the key {checks.shown(key)} twice; keep one of them")
+            raise Unreadable(f"names the key {checks.brief(key)} twice; keep one of them")
         if not isinstance(value, str):
-            raise Unreadable(f"has a value at {checks.shown(key)} that is no string; put it in quotes")
+            raise Unreadable(f"has a value at {checks.brief(key)} that is no string; put it in quotes")
         try:
-            facts[checks.key(key)] = checks.text(value, f"the value at {checks.shown(key)}")
+            facts[checks.key(key)] = checks.text(value, f"the value at {checks.brief(key)}")
         except RefoldError as error:
             raise Unreadable(f"cannot be taken: {error}") from error
     return facts
@@ -217,7 +217,7 @@ def _lines(text: str) -> list[str]:
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
-def _compared(lines: Iterable[str]) -> list[str]:
+def _trim_lines(lines: Iterable[str]) -> list[str]:
     """Return lines as they are compared: without the spaces and empty lines that editors trim."""
     trimmed = [line.rstrip() for line in lines]
     places = [place for place, line in enumerate(trimmed) if line]
@@ -282,7 +282,7 @@ def profile_change(before: Mapping[str, str], after: Mapping[str, str], *, is_wr
     return ProfileChange(is_written, {key: before.get(key, "") for key in sorted(keys)})
 
 
-def outdated(
+def stale_keys(
     hand: Mapping[str, str],
     edited: Collection[str],
     recent: Sequence[ProfileChange],
@@ -364,12 +364,12 @@ class _Notes:
         self.digests = [note_digest(text) for _, text in log]
         self._notes: dict[str, list[tuple[int, list[str]]]] = {}
         for note, (seq, text) in zip(self.digests, log, strict=True):
-            self._notes.setdefault(note, []).append((seq, _compared(_lines(text))))
+            self._notes.setdefault(note, []).append((seq, _trim_lines(_lines(text))))
 
     def take(self, note: str, text: str | None = None) -> tuple[int, list[str]] | None:
         """Return and remove the first note with a digest; if a text is given, only if the note has that text."""
         notes = self._notes.get(note)
-        if not notes or (text is not None and notes[0][1] != _compared(_lines(text))):
+        if not notes or (text is not None and notes[0][1] != _trim_lines(_lines(text))):
             return None
         return notes.pop(0)
 
@@ -418,7 +418,7 @@ class _DayPage:
     def forget(self, note: str) -> None:
         """Leave out a note that was erased: the whole note, or the lines of it that the user has left."""
         if not self.cut(note):
-            for line in _line_digests(note):
+            for line in _split_digest(note):
                 self.cut(line)
 
     def _gaps(self) -> list[tuple[int, int]]:
@@ -439,7 +439,7 @@ class _DayPage:
         return "\n".join(block[places[0] : places[-1] + 1]) if places else ""
 
 
-def _line_digests(note: str) -> list[str]:
+def _split_digest(note: str) -> list[str]:
     lines = [note[begin : begin + LINE_CHARS] for begin in range(0, len(note), LINE_CHARS)]
     return [line for line in lines if line != _BLANK]
 
@@ -499,7 +499,7 @@ def hand_side(name: str, content: bytes, bases: Iterable[PageBase]) -> bytes:
         return facts_bytes(
             {key: value for key, value in facts.items() if not known & facts_digests({key: value}).items()}
         )
-    known_lines = {line for base in bases for note in base.notes for line in _line_digests(note)}
+    known_lines = {line for base in bases for note in base.notes for line in _split_digest(note)}
     known_lines.add(_lines_digest([heading(day_of(name))]))
     lines = content.decode(errors="replace").removeprefix(_BOM).split("\n")
     left = [line for line in lines if line.strip() and _lines_digest([line.rstrip()]) not in known_lines]
@@ -544,7 +544,7 @@ class MirrorState(Struct):
     copies_erased_count: int = 0
     """The same for the copies next to them."""
 
-    def known(self, name: str) -> list[PageBase]:
+    def bases_of(self, name: str) -> list[PageBase]:
         """Return the possible bases of a file."""
         return [base for base in (self.coming.get(name), self.files.get(name)) if base is not None]
 
@@ -670,7 +670,7 @@ def plan_file(name: str, read: FileContent, log: LogState, log_base: PageBase | 
         if base is not None and base.digest == hashed:
             return FilePlan(name, read, base)
     if len(read.content) > MIRROR_FILE_BYTES_MAX:
-        return FilePlan(name, read, None, problem=too_large(len(read.content)))
+        return FilePlan(name, read, None, problem=size_problem(len(read.content)))
     try:
         return (_plan_profile if name == PROFILE_FILE else _plan_day)(name, read, log, past)
     except Unreadable as error:
@@ -681,7 +681,7 @@ def _plan_profile(name: str, read: FileContent, log: LogState, past: FileHistory
     hand = facts_of(read.content)
     taken = past.taken.facts
     merge = merge_facts(hand, log.facts, [base.facts for base in past.bases], taken)
-    old = outdated(hand, merge.edits, past.recent, taken.keys())
+    old = stale_keys(hand, merge.edits, past.recent, taken.keys())
     reasons = dict.fromkeys(old, _OLD) | dict.fromkeys(merge.conflicts, _BOTH)
     edits = [
         MirrorEdit(name, "delete" if value is None else "set", key, value)
@@ -748,7 +748,7 @@ def _event_digest(event: Event) -> str:
             return ""
 
 
-def were_taken(edits: Sequence[str], recorded: Iterable[Recorded], journal: str) -> bool:
+def has_commit(edits: Sequence[str], recorded: Iterable[Recorded], journal: str) -> bool:
     """Return whether edits are among events as one commit; of an erased event only the stream is known."""
     events = [
         (stamp.stream == journal, None if stamp.erased else _event_digest(event), stamp.time_ns)

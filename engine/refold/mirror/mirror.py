@@ -32,7 +32,7 @@ from refold.errors import (
 from refold.event import Erased, Recorded
 from refold.limits import MIRROR_FILE_BYTES_MAX, MIRROR_POLL_MS, MIRROR_RECENT_COUNT_MAX, MIRROR_REDO_COUNT_MAX, POLL_MS
 from refold.memory.memory import Memory
-from refold.memory.options import Core, checked_path
+from refold.memory.options import Core, check_path
 from refold.mirror.files import CONFLICT, PROFILE_FILE, STATE_FILE, FileContent, FileVersion, MirrorDirectory
 from refold.mirror.merge import (
     FileHistory,
@@ -52,11 +52,11 @@ from refold.mirror.merge import (
     edit_digest,
     file_of,
     hand_side,
+    has_commit,
     note_digest,
     plan_file,
     profile_change,
     state_of,
-    were_taken,
 )
 from refold.threads import LOOK_SECONDS, Bell, Worker
 from refold.views.profile import JOURNAL, PROFILE
@@ -102,7 +102,7 @@ class LogReader:
 
     def _read(self, seq: int, at: int | None) -> LogState:
         profile, journal = self._streams
-        erased_count = len(self.erased(at))
+        erased_count = len(self.erased_seqs(at))
         facts = self._core.read_written(profile, lambda state: dict(state.part(PROFILE).entries.values), at)
         pages: dict[str, list[tuple[int, Any]]] = self._core.read_written(
             journal, lambda state: {day: list(notes) for day, notes in state.part(JOURNAL).days.items()}, at
@@ -111,12 +111,12 @@ class LogReader:
         days = {
             name: tuple((seq, note.text) for seq, note in pages[day]) for day, name in names.items() if name is not None
         }
-        if len(self.erased(at)) != erased_count:
+        if len(self.erased_seqs(at)) != erased_count:
             return self._read(seq, at)  # It is unknown which of these are in the data that was read.
         nameless = tuple(day for day, name in names.items() if name is None)
         return LogState(seq, facts, {name: notes for name, notes in days.items() if notes}, nameless, erased_count)
 
-    def erased(self, at: int | None = None) -> list[int]:
+    def erased_seqs(self, at: int | None = None) -> list[int]:
         """Return the seqs of all erased events of the store, in the order of their erasure."""
         return self._core.engine.reader.read(STORE_STREAM, lambda state: list(state.part(SETTINGS).erased), at)
 
@@ -137,7 +137,7 @@ class LogReader:
         return known[1]
 
 
-class _LogMoved(Exception):
+class _LogConflict(Exception):
     """The log changed while a round was being decided."""
 
 
@@ -160,12 +160,12 @@ class Rounds:
             self._stored = self.directory.read_state()
             state = state_of(self._stored, owner, self.directory.path)
             # Without a record, it is unknown which copies an earlier erasure reached.
-            count = len(self._log.erased())
+            count = len(self._log.erased_seqs())
             self._state = state or MirrorState(owner, erased_count=count, copies_erased_count=count)
             self._conflicts: list[MirrorConflict] = []
             """Conflicts outside of rounds, which the next round reports."""
             for name, content in self.directory.leftovers() if writes else ():
-                if digest(content) not in {base.digest for base in self._state.known(name)}:
+                if digest(content) not in {base.digest for base in self._state.bases_of(name)}:
                     copy = self.directory.copy(name, content)
                     self._conflicts.append(MirrorConflict(name, "", None, None, copy, _LEFTOVER))
         except BaseException:
@@ -185,7 +185,7 @@ class Rounds:
     def close(self) -> tuple[MirrorConflict, ...]:
         """Release the directory; return the conflicts of files that were written to while they were replaced."""
         try:
-            self._copy_late()
+            self._copy_late_changes()
             return tuple(self._conflicts)
         finally:
             self.directory.close()
@@ -207,14 +207,14 @@ class Rounds:
         deleted: list[str] = []
         for _ in range(MIRROR_REDO_COUNT_MAX):
             log = self._log.read()
-            self._copy_late()
+            self._copy_late_changes()
             names = self.directory.walk()
             deleted += self._forget(log)
             plans = [plan for plan in self._plans(log, names, trusted) if plan.name not in skipped]
             self._copy_conflicts(plans)
             try:
                 has_taken = self._take(plans, log)
-            except _LogMoved:
+            except _LogConflict:
                 continue
             if has_taken:
                 log = self._log.read()
@@ -235,13 +235,13 @@ class Rounds:
             f"{self.directory.path}: the log moved {MIRROR_REDO_COUNT_MAX} times while edits were taken; try again"
         )
 
-    def _copy_late(self) -> None:
+    def _copy_late_changes(self) -> None:
         for replaced in self.directory.replaced:
             if replaced.name in self._erased_bases:
                 # Its content until now is in the log or in a copy, and may be the erased text.
                 held = base_of_content(replaced.name, replaced.content)
                 replaced.erased = [*(replaced.erased or ()), *self._erased_bases[replaced.name], held]
-        for replaced, content in self.directory.late():
+        for replaced, content in self.directory.late_changes():
             name, before = replaced.name, replaced.content
             hand = content if replaced.erased is None else hand_side(name, content, replaced.erased)
             copy = self.directory.copy(name, hand) if hand else ""
@@ -261,19 +261,19 @@ class Rounds:
             return []
         if self._erased_count == log.erased_count and not self._problems:
             return []
-        reached = self._reached(state.erased_count)
+        reached = self._erasure_flags(state.erased_count)
         # Also of files from which a round took edits before it was interrupted: the edits are in the log, and may be
         # erased there.
         pending = (state.taking, state.taken)
         files = {*state.files, *state.coming, *state.taking, *state.taken}
         files.update(replaced.name for replaced in self.directory.replaced)
         self._erased_bases = {
-            name: [*state.known(name), *(bases[name] for bases in pending if name in bases)]
+            name: [*state.bases_of(name), *(bases[name] for bases in pending if name in bases)]
             for name in files
             if reached[name != PROFILE_FILE]
         }
         self._erased_count, self._problems = log.erased_count, []
-        reached = self._reached(state.copies_erased_count)
+        reached = self._erasure_flags(state.copies_erased_count)
         deleted: list[str] = []
         for copy in self.directory.copies():
             if reached[copy.partition(CONFLICT)[0] != PROFILE_FILE]:
@@ -286,8 +286,8 @@ class Rounds:
             self._store()
         return deleted
 
-    def _reached(self, erased_count: int) -> list[bool]:
-        erased = set(self._log.erased()[erased_count:])
+    def _erasure_flags(self, erased_count: int) -> list[bool]:
+        erased = set(self._log.erased_seqs()[erased_count:])
         streams = {stamp.stream for _, stamp in self._memory.events() if stamp.seq in erased} if erased else set[str]()
         return [stream in streams for stream in self.streams]
 
@@ -295,7 +295,7 @@ class Rounds:
         # Find out whether the log got the edits of an interrupted round.
         state = self._state
         recorded = self._memory.events(after=state.taking_after) if state.taking else ()
-        if were_taken(state.taking_edits, recorded, self.streams[1]):
+        if has_commit(state.taking_edits, recorded, self.streams[1]):
             for name, base in state.taking.items():
                 taken = state.taken.get(name, PageBase(""))
                 state.taken[name] = PageBase("", facts=taken.facts | base.facts, notes=(*taken.notes, *base.notes))
@@ -307,7 +307,7 @@ class Rounds:
         log_base = self._log.base(log, name)
         if name in trusted and log_base is not None and self.seen.get(name) == (version, log_base.digest):
             return None
-        bases = self._state.known(name)
+        bases = self._state.bases_of(name)
         # A file that the mirror wrote itself may be larger than those that it takes from a user.
         sizes = [base.size for base in (log_base, *bases) if base is not None]
         read = self.directory.read(name, max(MIRROR_FILE_BYTES_MAX, *sizes, 0))
@@ -329,7 +329,7 @@ class Rounds:
         return plan.read.version is None or digest(plan.read.content) != base.digest
 
     def _is_known(self, name: str) -> bool:
-        return bool(self._state.known(name)) or name in self._state.taken
+        return bool(self._state.bases_of(name)) or name in self._state.taken
 
     # The user's changes.
 
@@ -346,7 +346,7 @@ class Rounds:
     def _take(self, plans: Sequence[FilePlan], log: LogState) -> bool:
         """Append all edits in one commit, durable when this returns; return whether there were any.
 
-        Raises ``_LogMoved`` if the log is no longer the one with which they were compared.
+        Raises ``_LogConflict`` if the log is no longer the one with which they were compared.
         """
         edits = [edit for plan in plans for edit in plan.edits]
         if not edits:
@@ -363,13 +363,13 @@ class Rounds:
                     if edit.kind == "append":
                         journal.append(edit.text or "", day=edit.name)
                     elif profile.get(edit.name) != log.facts.get(edit.name):  # The commit checks this read again.
-                        raise _LogMoved
+                        raise _LogConflict
                     elif edit.text is None:
                         profile.delete(edit.name)
                     else:
                         profile.set(edit.name, edit.text)
         except WrongVersion as error:
-            raise _LogMoved from error
+            raise _LogConflict from error
         except (InvalidInput, LimitExceeded) as error:
             for plan in edited:
                 plan.leave(f"cannot be taken: {error}")
@@ -505,7 +505,7 @@ class Mirror:
         self._thread: Worker | None = None
         self.report = self.sync() if rounds.writes else self.check()
         if rounds.writes:
-            self._subscription = memory.subscribe(self._hear, after=self.seq)
+            self._subscription = memory.subscribe(self._on_event, after=self.seq)
             self._thread = Worker(partial(Context().run, self._run), "refold-mirror")
             self._thread.start()
 
@@ -530,7 +530,7 @@ class Mirror:
         Raises ``Closed`` after ``close``, ``InvalidInput`` inside a batch, ``ReadOnly`` with ``writes=False``,
         ``StoreError`` if the log cannot be written; problems of single files are in the report.
         """
-        batches.refuse(self._core.engine, "a mirror's sync")
+        batches.check_no_batch(self._core.engine, "a mirror's sync")
         if not self._rounds.writes:
             raise ReadOnly("this mirror was opened with writes=False; open one that writes, or call check()")
         with self._lock:
@@ -540,11 +540,11 @@ class Mirror:
                     break
                 following, is_due = self._round()
                 report = _join(report, following)
-        return self._published(report)
+        return self._publish_with_strays(report)
 
     def check(self) -> MirrorReport:
         """Return the changes that ``sync`` would make, without making them."""
-        batches.refuse(self._core.engine, "a mirror's check")
+        batches.check_no_batch(self._core.engine, "a mirror's check")
         with self._lock:
             self._check_open()
             report = self._rounds.check()
@@ -618,7 +618,7 @@ class Mirror:
             self.seq = report.seq
         return report, is_due
 
-    def _published(self, report: MirrorReport) -> MirrorReport:
+    def _publish_with_strays(self, report: MirrorReport) -> MirrorReport:
         """Add the files that only look like days to a report, publish the report if it is new, and return it."""
         report = replace(report, problems=(*report.problems, *self._rounds.strays()))
         self._publish(report)
@@ -633,7 +633,7 @@ class Mirror:
 
     # The thread.
 
-    def _hear(self, recorded: Recorded) -> None:
+    def _on_event(self, recorded: Recorded) -> None:
         if isinstance(recorded.event, Erased) or recorded.stamp.stream in self._rounds.streams:
             self._ring()
 
@@ -647,7 +647,7 @@ class Mirror:
                 self._bell.wait(_POLL_SECONDS)
                 with self._lock:
                     if not self._is_ended:
-                        self._look()
+                        self._poll()
         except Closed:
             pass  # The memory was closed before its mirror.
         except BaseException as error:
@@ -660,7 +660,7 @@ class Mirror:
             if not self._is_ended:
                 self._end()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Run a round if a file or the log has changed."""
         try:
             now, seen = self._rounds.directory.walk(), self._rounds.seen
@@ -669,7 +669,7 @@ class Mirror:
             hot, self._hot, self._last = self._hot, changed, now
             # A fork is not notified of erasures, which are events of the whole store.
             is_elsewhere = bool(self._core.branch) and self._core.engine.reader.current_head() != self.seq
-            has_late = self._rounds.directory.has_late()
+            has_late = self._rounds.directory.has_late_changes()
             are_reported = set(self._rounds.strays()).issubset(self.report.problems)
             if are_reported and not (self._is_due or changed - moving or hot or is_elsewhere or has_late):
                 return
@@ -678,7 +678,7 @@ class Mirror:
             raise
         except RefoldError as error:
             report = MirrorReport(self.seq, problems=(MirrorProblem("", str(error)),))
-        self._published(report)
+        self._publish_with_strays(report)
 
 
 def _join(first: MirrorReport, second: MirrorReport) -> MirrorReport:
@@ -714,10 +714,10 @@ def mirror_of(
     """
     names = checks.name(profile, "profile"), checks.name(journal, "journal")
     if edits not in {"take", "leave"}:
-        raise InvalidInput(f"edits is {checks.shown(edits)}; give 'take', or 'leave' for a mirror that only follows")
+        raise InvalidInput(f"edits is {checks.brief(edits)}; give 'take', or 'leave' for a mirror that only follows")
     core.engine.reader.check_open()
     takes = edits == "take" and not (writes and core.engine.reader.log.readonly)
-    path = checked_path(directory, "directory")
+    path = check_path(directory, "directory")
     rounds = Rounds(memory, core, path, names, takes=takes, writes=checks.flag(writes, "writes"))
     try:
         return Mirror(memory, core, rounds, on_report)

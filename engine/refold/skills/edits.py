@@ -22,7 +22,7 @@ from refold.skills.format import (
 _BY_HAND: Final = "edit the file by hand"
 
 
-def edited(
+def edit_skill(
     path: str,
     content: bytes,
     *,
@@ -49,21 +49,21 @@ def edited(
         render_skill("any", description, "")  # Checks the description, even if the file is not valid.
     try:
         if description is not None:
-            block = _with_description(block, quote(description))
+            block = _set_description(block, quote(description))
         if tags is not None:
-            block = _with_tags(block, quote(", ".join(tags)))
+            block = _set_tags(block, quote(", ".join(tags)))
     except (yaml.YAMLError, LookupError, ValueError) as error:
-        raise _refused(path) from error
+        raise _edit_error(path) from error
     place = split.head.rindex(split.block)
     head = split.head[:place] + block + split.head[place + len(split.block) :]
     if body and not head.endswith("\n"):
         head += "\n"
     given = {"description": description, "body": body, "tags": tags}
     fields = {name: value for name, value in given.items() if value is not None}
-    return _checked(path, content, head + (split.body if body is None else body), fields)
+    return _check_edit(path, content, head + (split.body if body is None else body), fields)
 
 
-def _refused(path: str) -> InvalidInput:
+def _edit_error(path: str) -> InvalidInput:
     return InvalidInput(f"{path} has a frontmatter in which this cannot be changed; {_BY_HAND}")
 
 
@@ -80,7 +80,7 @@ def _readable(path: str, block: str) -> str:
     raise InvalidInput(f"{path}: {problem}; {_BY_HAND}")
 
 
-def _checked(path: str, before: bytes, text: str, fields: dict[str, Any]) -> bytes:
+def _check_edit(path: str, before: bytes, text: str, fields: dict[str, Any]) -> bytes:
     """Check that only the given fields have changed, and that a valid file is still valid."""
     after, directory = check_size(text.encode()), path.rpartition("/")[0].rpartition("/")[2]
     problems = () if validate_skill(before, directory) else validate_skill(after, directory)
@@ -88,7 +88,7 @@ def _checked(path: str, before: bytes, text: str, fields: dict[str, Any]) -> byt
         raise InvalidInput(f"{problems[0]}; a skill that breaks the specification is not written")
     old, new = parse_skill(path, before).skill, parse_skill(path, after).skill
     if old is None or new is None or _plain(replace(old, **fields)) != _plain(new):
-        raise _refused(path)
+        raise _edit_error(path)
     return after
 
 
@@ -98,21 +98,21 @@ def _plain(skill: Skill) -> tuple[Skill, dict[str, Any]]:
     return replace(skill, id="", hash="", front=b"\x80"), metadata
 
 
-def _with_description(block: str, value: str) -> str:
+def _set_description(block: str, value: str) -> str:
     pair = _pair(_pairs(block), "description")
     if pair is None:
         raise KeyError("description")
-    return _replaced(block, *pair, value)
+    return _replace_value(block, *pair, value)
 
 
-def _with_tags(block: str, value: str) -> str:
+def _set_tags(block: str, value: str) -> str:
     """Set tags where they are now, else in the metadata, which the specification provides for extensions."""
     pairs, newline = _pairs(block), "\r\n" if "\r\n" in block else "\n"
     _, metadata = _pair(pairs, "metadata") or (None, None)
     inner: list[tuple[Any, Any]] = metadata.value if isinstance(metadata, yaml.MappingNode) else []
     pair = _pair(pairs, "tags") or _pair(inner, "tags")
     if pair is not None:
-        return _replaced(block, *pair, value)
+        return _replace_value(block, *pair, value)
     if metadata is None:
         return f"{block}metadata:{newline}  tags: {value}{newline}"
     if not inner or metadata.flow_style:
@@ -133,7 +133,7 @@ def _pair(pairs: list[tuple[Any, Any]], key: str) -> tuple[Any, Any] | None:
     return next((pair for pair in reversed(pairs) if pair[0].value == key), None)
 
 
-def _replaced(block: str, key: Any, node: Any, value: str) -> str:
+def _replace_value(block: str, key: Any, node: Any, value: str) -> str:
     """Replace the value of a key; comments stay, even those between the key and its value."""
     begin, end = block.index(":", key.end_mark.index) + 1, node.start_mark.index
     gap, old = block[begin:end], block[end : node.end_mark.index]

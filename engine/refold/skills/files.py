@@ -56,7 +56,7 @@ class Omission(NamedTuple):
     reason: str
 
 
-class Listing(NamedTuple):
+class FileListing(NamedTuple):
     """The files below a root, sorted by path, and the omissions."""
 
     files: tuple[FileStat, ...]
@@ -68,7 +68,7 @@ def is_markdown(name: str) -> bool:
     return name.lower().endswith(".md")
 
 
-def walk(root: str, *, matches: Callable[[str], bool] = is_markdown) -> Listing:
+def walk(root: str, *, matches: Callable[[str], bool] = is_markdown) -> FileListing:
     """Find the files below a directory whose names match; a path that is not a directory has none.
 
     Higher files come before deeper ones, so that over a bound the deepest ones are left out.
@@ -90,7 +90,7 @@ class _Walker:
         self._linked: deque[tuple[str, str, int]] = deque()
         """The same for directories behind links, entered last, so that their targets appear under their own names."""
 
-    def walk(self) -> Listing:
+    def walk(self) -> FileListing:
         for count in range(SKILL_DIRECTORIES_COUNT_MAX + 1):
             waiting = self._waiting or self._linked
             if not waiting or self._is_full():
@@ -101,7 +101,7 @@ class _Walker:
             self._enter(*waiting.popleft())
         if self._is_full():
             self._omit("", f"more Markdown files than {SKILL_FILES_COUNT_MAX = }; the rest is left out")
-        return Listing(tuple(sorted(self._files[:SKILL_FILES_COUNT_MAX])), tuple(sorted(self._omissions)))
+        return FileListing(tuple(sorted(self._files[:SKILL_FILES_COUNT_MAX])), tuple(sorted(self._omissions)))
 
     def _is_full(self) -> bool:
         return len(self._files) > SKILL_FILES_COUNT_MAX
@@ -120,19 +120,19 @@ class _Walker:
                 if self._is_full():
                     return
                 with suppress(FileNotFoundError):  # It was removed since the scan; the other entries are still there.
-                    self._look(entry, f"{below}/{entry.name}" if below else entry.name, depth)
+                    self._visit(entry, f"{below}/{entry.name}" if below else entry.name, depth)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             self._omit(below, f"the directory cannot be read ({error.strerror})")
 
-    def _look(self, entry: "os.DirEntry[str]", below: str, depth: int) -> None:
+    def _visit(self, entry: "os.DirEntry[str]", below: str, depth: int) -> None:
         if entry.is_symlink():
             self._follow(entry, below, depth)
         elif entry.is_dir(follow_symlinks=False):
-            self._wait(self._waiting, entry.path, below, depth)
+            self._queue_directory(self._waiting, entry.path, below, depth)
         elif self._matches(entry.name):
-            self._see(entry.stat(follow_symlinks=False), below)
+            self._add_file(entry.stat(follow_symlinks=False), below)
 
     def _follow(self, entry: "os.DirEntry[str]", below: str, depth: int) -> None:
         target = os.path.realpath(entry.path)
@@ -146,11 +146,11 @@ class _Walker:
         if not _is_inside(self._root, target):
             self._omit(below, OUTSIDE)
         elif is_directory:
-            self._wait(self._linked, target, below, depth)
+            self._queue_directory(self._linked, target, below, depth)
         else:
-            self._see(status, below)
+            self._add_file(status, below)
 
-    def _wait(self, waiting: deque[tuple[str, str, int]], path: str, below: str, depth: int) -> None:
+    def _queue_directory(self, waiting: deque[tuple[str, str, int]], path: str, below: str, depth: int) -> None:
         name = below.rpartition("/")[2]
         is_skill = name in _BUILT and any(os.path.isfile(os.path.join(path, file)) for file in _SKILL_FILES)
         if name in IGNORED and not is_skill:
@@ -160,7 +160,7 @@ class _Walker:
             return
         waiting.append((path, below, depth + 1))
 
-    def _see(self, status: os.stat_result, below: str) -> None:
+    def _add_file(self, status: os.stat_result, below: str) -> None:
         if not stat.S_ISREG(status.st_mode):
             return
         if not is_storable(below):
@@ -182,7 +182,7 @@ def _is_inside(root: str, path: str) -> bool:
     return path == root or path.startswith(root.rstrip(os.sep) + os.sep)
 
 
-def relative(path: str, root: str | None) -> str:
+def relative_path(path: str, root: str | None) -> str:
     """Render a path with slashes, relative to `root` if it lies below that, else in full."""
     if root is not None:
         path, above = os.path.abspath(path), os.path.abspath(root)
@@ -190,7 +190,7 @@ def relative(path: str, root: str | None) -> str:
     return printable(path).replace(os.sep, "/")
 
 
-def look(path: str) -> FileStat | None:
+def stat_file(path: str) -> FileStat | None:
     """Return the present state of a file, or `None` if there is no file."""
     try:
         status = os.stat(path)
@@ -213,7 +213,7 @@ def read(path: str, bytes_max: int = SKILL_FILE_BYTES_MAX) -> bytes:
 # The files of a skill's directory.
 
 
-def inside(root: str, name: str) -> str:
+def resolve_path(root: str, name: str) -> str:
     """Resolve the name of a file below a directory to its real path.
 
     Raises `InvalidInput` for a name that is empty, absolute or leads outside, by itself or through links.
@@ -253,8 +253,8 @@ def read_resource(directory: str, name: str) -> bytes:
     Raises `InvalidInput` for a name that leads outside, `NotFound` for an unknown one, `LimitExceeded` over
     `SKILL_FILE_BYTES_MAX`.
     """
-    path = inside(directory, name)
-    if look(path) is None:
+    path = resolve_path(directory, name)
+    if stat_file(path) is None:
         raise NotFound(f"the skill has no file {name[:100]!r}; its resources name those that there are")
     content = read(path)
     if len(content) > SKILL_FILE_BYTES_MAX:
@@ -270,14 +270,14 @@ def write_new(root: str, name: str, content: bytes) -> str:
 
     Raises `InvalidInput` if the path exists, or if the name leads out of the directory.
     """
-    path = inside(root, name)
+    path = resolve_path(root, name)
     try:
         for parent in reversed(Path(path).parents):
             if not parent.is_dir():
                 parent.mkdir(0o700, exist_ok=True)
-        if inside(root, name) != path:
+        if resolve_path(root, name) != path:
             raise InvalidInput(f"{name[:100]!r} changed while it was written; try again")
-        with _unfinished(path, content) as new:
+        with _write_temporary(path, content) as new:
             os.link(new, path)
     except FileExistsError as error:
         raise InvalidInput(
@@ -289,7 +289,7 @@ def write_new(root: str, name: str, content: bytes) -> str:
 
 
 @contextmanager
-def _unfinished(path: str, content: bytes, mode: int = 0o600) -> Generator[str]:
+def _write_temporary(path: str, content: bytes, mode: int = 0o600) -> Generator[str]:
     """Write a file next to another one, under a name that no search finds, and yield its path."""
     with unfinished_file(os.path.dirname(path), ".") as (descriptor, unfinished):
         with os.fdopen(descriptor, "wb", closefd=False) as file:
@@ -301,19 +301,19 @@ def _unfinished(path: str, content: bytes, mode: int = 0o600) -> Generator[str]:
 
 
 @contextmanager
-def replaced(root: str, name: str, edit: Callable[[bytes], bytes], *, digest: str) -> Generator[bytes]:
+def replace_file(root: str, name: str, edit: Callable[[bytes], bytes], *, digest: str) -> Generator[bytes]:
     """Replace a file below a directory atomically, keeping its mode, and restore the old file if the block fails.
 
     Yields the new content. Raises `InvalidInput` if the SHA-256 of the file is not `digest`, and for a name that leads
     out of the directory.
     """
-    path = inside(root, name)
+    path = resolve_path(root, name)
     with ExitStack() as leftovers:
         try:
-            content = edit(_unchanged(path, path, digest))
-            new = leftovers.enter_context(_unfinished(path, content, stat.S_IMODE(os.stat(path).st_mode)))
+            content = edit(_read_unchanged(path, path, digest))
+            new = leftovers.enter_context(_write_temporary(path, content, stat.S_IMODE(os.stat(path).st_mode)))
             old = leftovers.enter_context(second_name(path, new))
-            _unchanged(path, old, digest)
+            _read_unchanged(path, old, digest)
             os.replace(new, path)
         except OSError as error:
             raise StoreError(f"{path} cannot be written ({error.strerror}); nothing was changed") from error
@@ -324,7 +324,7 @@ def replaced(root: str, name: str, edit: Callable[[bytes], bytes], *, digest: st
             raise
 
 
-def _unchanged(path: str, place: str, digest: str) -> bytes:
+def _read_unchanged(path: str, place: str, digest: str) -> bytes:
     """Read a file, perhaps under another name, and check that it still has the digest."""
     content = read(place)
     if sha256(content).hex() != digest:
@@ -337,7 +337,7 @@ def remove(root: str, name: str) -> str:
 
     Raises `InvalidInput` for a name that leads outside, `NotFound` if there is no file.
     """
-    inside(root, name)
+    resolve_path(root, name)
     path = os.path.join(os.path.realpath(root), name)
     try:
         os.unlink(path)

@@ -403,16 +403,16 @@ def validate_skill(content: bytes, directory: str | None = None) -> tuple[str, .
     elif not isinstance(description, str) or not description.strip():
         errors.append("Field 'description' must be a non-empty string")
     elif len(description) > SKILL_DESCRIPTION_CHARS_MAX:
-        errors.append(_over("Description", SKILL_DESCRIPTION_CHARS_MAX, description))
+        errors.append(_length_error("Description", SKILL_DESCRIPTION_CHARS_MAX, description))
     compatibility: object = front.get("compatibility", "")
     if not isinstance(compatibility, str):
         errors.append("Field 'compatibility' must be a string")
     elif len(compatibility) > SKILL_COMPATIBILITY_CHARS_MAX:
-        errors.append(_over("Compatibility", SKILL_COMPATIBILITY_CHARS_MAX, compatibility))
+        errors.append(_length_error("Compatibility", SKILL_COMPATIBILITY_CHARS_MAX, compatibility))
     return tuple(errors)
 
 
-def _over(what: str, chars_max: int, text: str) -> str:
+def _length_error(what: str, chars_max: int, text: str) -> str:
     return f"{what} exceeds {chars_max} character limit ({len(text)} chars)"
 
 
@@ -424,7 +424,7 @@ def _name_errors(value: object, directory: str | None = None) -> list[str]:
     is_plain = all(character.isalnum() or character == "-" for character in name)
     advice = "Only letters, digits, and hyphens are allowed."
     errors = {
-        _over(f"Skill name '{name}'", SKILL_NAME_CHARS_MAX, name): len(name) > SKILL_NAME_CHARS_MAX,
+        _length_error(f"Skill name '{name}'", SKILL_NAME_CHARS_MAX, name): len(name) > SKILL_NAME_CHARS_MAX,
         f"Skill name '{name}' must be lowercase": name != name.lower(),
         "Skill name cannot start or end with a hyphen": name.startswith("-") or name.endswith("-"),
         "Skill name cannot contain consecutive hyphens": "--" in name,
@@ -586,7 +586,7 @@ class _SkillParser:
         if not description:
             self._report(self._first_line - 1, ERROR, f"{_MISSING}description")
         elif len(description) > SKILL_DESCRIPTION_CHARS_MAX:
-            self._warn("description", _over("Description", SKILL_DESCRIPTION_CHARS_MAX, description))
+            self._warn("description", _length_error("Description", SKILL_DESCRIPTION_CHARS_MAX, description))
         return description
 
     def _metadata(self) -> dict[str, Any]:
@@ -706,9 +706,9 @@ def render_skill(
         if value:
             lines.append(f"{key}: {quote(checks.text(value, key))}")
     if allowed_tools:
-        lines.append(f"allowed-tools: {quote(' '.join(stripped(allowed_tools, 'allowed_tools')))}")
+        lines.append(f"allowed-tools: {quote(' '.join(strip_texts(allowed_tools, 'allowed_tools')))}")
     if metadata is not None and not isinstance(cast("object", metadata), Mapping):
-        raise InvalidInput(f"metadata must be a dict of str, not {type(metadata).__name__} ({checks.shown(metadata)})")
+        raise InvalidInput(f"metadata must be a dict of str, not {type(metadata).__name__} ({checks.brief(metadata)})")
     extra = {
         checks.text(key, "a key of metadata"): checks.text(value, "a value of metadata")
         for key, value in (metadata or {}).items()
@@ -716,7 +716,7 @@ def render_skill(
     if version:
         extra["version"] = checks.text(version, "version")
     if tags:
-        extra["tags"] = ", ".join(stripped(tags, "tags"))
+        extra["tags"] = ", ".join(strip_texts(tags, "tags"))
     if extra:
         lines += ["metadata:", *(f"  {_scalar(key)}: {quote(extra[key])}" for key in extra)]
     text = "\n".join(["---", *lines, "---", checks.text(body, "body")])
@@ -744,10 +744,10 @@ def check_name(name: object) -> str:
 def as_list(items: Iterable[T], what: str) -> list[T]:
     """Make a list of items; raises `InvalidInput` for a single text, which would become a list of its letters."""
     if isinstance(items, (str, bytes)) or not isinstance(items, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(f"{what} must be a list, not {type(items).__name__} ({checks.shown(items)})")
+        raise InvalidInput(f"{what} must be a list, not {type(items).__name__} ({checks.brief(items)})")
     return list(items)
 
 
-def stripped(texts: Iterable[str], what: str) -> list[str]:
+def strip_texts(texts: Iterable[str], what: str) -> list[str]:
     """Make a list of texts without the whitespace around them."""
     return [checks.text(text, f"an item of {what}").strip() for text in as_list(texts, what)]

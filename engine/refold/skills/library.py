@@ -18,9 +18,9 @@ from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, SKILL_NOTE_BYTES_MAX
 from refold.memory.handles import Settings
 from refold.memory.options import Core, Handle, MutationOptions, core_of, mutation
-from refold.skills.format import as_list, render_skill, stripped
-from refold.skills.selection import SkillMatch, checked_phase
-from refold.views.base import Keyed
+from refold.skills.format import as_list, render_skill, strip_texts
+from refold.skills.selection import SkillMatch, check_phase
+from refold.views.base import KeyedValues
 from refold.views.skills import (
     ACTIVE,
     GENERATED,
@@ -42,7 +42,7 @@ from refold.views.skills import (
     SkillToggled,
     SkillUsage,
     SkillUsed,
-    learned_of,
+    learned_skill,
     selection_of,
 )
 
@@ -122,16 +122,16 @@ class SkillLibrary(Handle):
         already has.
         """
         content = _content(name, description, body, tags, sessions)
-        cited = self._cited(options)
+        cited = self._source_seqs(options)
         _check_status(status)
         event = SkillLearned(cited, self._core.engine.reader.new_id(), GENERATED, *content, status)
 
         def decide(state: State) -> Event:
-            if state.part(SKILLS).named(name) is not None:
+            if state.part(SKILLS).find(name) is not None:
                 raise InvalidInput(f"a skill {name!r} was learned already; refine it, or take another name")
             return event
 
-        return self._write_learned(decide, ("learn", *content, status), options)
+        return self._write_skill(decide, ("learn", *content, status), options)
 
     @mutation
     def refine(
@@ -150,7 +150,7 @@ class SkillLibrary(Handle):
         A `status` of `None` keeps the current status. The event cites the event of the old content as a source. Raises
         `NotFound` and `InvalidInput`.
         """
-        cited = self._cited(options)
+        cited = self._source_seqs(options)
         if status is not None:
             _check_status(status)
 
@@ -168,26 +168,26 @@ class SkillLibrary(Handle):
 
         as_list(sessions, "sessions")
         request = ("refine", skill, description, body, None if tags is None else [*tags], [*sessions], status)
-        return self._write_learned(decide, request, options)
+        return self._write_skill(decide, request, options)
 
-    def _write_learned(self, decide: Decide, request: tuple[Any, ...], options: MutationOptions) -> LearnedSkill:
+    def _write_skill(self, decide: Decide, request: tuple[Any, ...], options: MutationOptions) -> LearnedSkill:
         noted = self._write(decide, request, options)
         assert noted is not None, "a skill is always written"
         event, stamp = noted
         assert isinstance(event, (SkillLearned, SkillRefined)), event
-        written = self._read_written(event.id, stamp)
+        written = self._read_skill(event.id, stamp)
         created_ns = None if written is None else written.created_ns
-        learned = learned_of(event, stamp, created_ns)
-        self._settle_later(learned, stamp.seq, ("updated_ns",) if created_ns else ("created_ns", "updated_ns"))
+        learned = learned_skill(event, stamp, created_ns)
+        self._fill_on_commit(learned, stamp.seq, ("updated_ns",) if created_ns else ("created_ns", "updated_ns"))
         return learned
 
-    def _read_written(self, skill_id: str, stamp: Stamp) -> LearnedSkill | None:
+    def _read_skill(self, skill_id: str, stamp: Stamp) -> LearnedSkill | None:
         """Read a learned skill as of an event, which can be the event of an earlier request."""
         return self._core.read_around(self._stream, lambda state: state.part(SKILLS).learned.get(skill_id), stamp)
 
-    def _settle_later(self, result: LearnedSkill | Selection, seq: int, times: tuple[str, ...]) -> None:
+    def _fill_on_commit(self, result: LearnedSkill | Selection, seq: int, times: tuple[str, ...]) -> None:
         """Have the engine fill in the seq and the times of a result once this context's batch is committed."""
-        batch = batches.active(self._core.engine)
+        batch = batches.active_batch(self._core.engine)
         if batch is None or seq > 0:
             return
 
@@ -213,7 +213,7 @@ class SkillLibrary(Handle):
     def review(self, skill: str, status: str, **options: Unpack[MutationOptions]) -> LearnedSkill:
         """Set the status of a learned skill, and return the skill; raises `NotFound`."""
         _check_status(status)
-        cited = self._cited(options)
+        cited = self._source_seqs(options)
 
         def decide(state: State) -> Event | None:
             learned = _find(state.part(SKILLS), skill)
@@ -224,17 +224,17 @@ class SkillLibrary(Handle):
             return self.get(skill)
         event, stamp = noted
         assert isinstance(event, SkillReviewed), event
-        learned = self._read_written(event.id, stamp)
+        learned = self._read_skill(event.id, stamp)
         if learned is None:
             return self.get(skill)
         learned = replace(learned)
-        self._settle_later(learned, stamp.seq, ("updated_ns",))
+        self._fill_on_commit(learned, stamp.seq, ("updated_ns",))
         return learned
 
     @mutation
     def delete(self, skill: str, **options: Unpack[MutationOptions]) -> None:
         """Remove a learned skill; the log keeps it. Raises `NotFound`."""
-        cited = self._cited(options)
+        cited = self._source_seqs(options)
         self._write(lambda state: SkillDeleted(cited, _find(state.part(SKILLS), skill).id), ("delete", skill), options)
 
     # Switches.
@@ -243,7 +243,7 @@ class SkillLibrary(Handle):
         """Return whether a skill, from any source, is switched on."""
         return self._query(lambda library: library.is_enabled(name))
 
-    def disabled(self) -> frozenset[str]:
+    def disabled_names(self) -> frozenset[str]:
         """Return the names of the skills that are switched off."""
         return self._query(lambda library: frozenset(name for name, at in library.toggles.values.items() if at == OFF))
 
@@ -251,9 +251,9 @@ class SkillLibrary(Handle):
     def toggle(self, name: str, *, enabled: bool, **options: Unpack[MutationOptions]) -> bool:
         """Switch a skill on or off by its name; return whether that changed anything."""
         key, switch = checks.key(name, "name"), checks.flag(enabled, "enabled")
-        cited = self._cited(options)
+        cited = self._source_seqs(options)
 
-        def make(toggles: Keyed[str]) -> Event | None:
+        def make(toggles: KeyedValues[str]) -> Event | None:
             if toggles.values.get(key, ON) == (ON if switch else OFF):
                 return None
             return SkillToggled(cited, toggles.prior(key)[0], key, switch)
@@ -273,10 +273,10 @@ class SkillLibrary(Handle):
         Models see the note before the text of the skill, wherever they see that text. It replaces the previous note; an
         empty text removes the note. Raises `LimitExceeded` over `SKILL_NOTE_BYTES_MAX`.
         """
-        key, cited = checks.key(name, "name"), self._cited(options)
+        key, cited = checks.key(name, "name"), self._source_seqs(options)
         note = checks.text(text, "text", SKILL_NOTE_BYTES_MAX, "SKILL_NOTE_BYTES_MAX").strip()
 
-        def make(notes: Keyed[str]) -> Event | None:
+        def make(notes: KeyedValues[str]) -> Event | None:
             return None if notes.values.get(key, "") == note else SkillNoted(cited, notes.prior(key)[0], key, note)
 
         return self._write(KeyDecision(NOTES, key, make), ("note", key, note), options) is not None
@@ -293,17 +293,17 @@ class SkillLibrary(Handle):
         **options: Unpack[MutationOptions],
     ) -> None:
         """Record the use of a skill, and its success if it is known."""
-        key, cited = checks.key(name, "name"), self._cited(options)
+        key, cited = checks.key(name, "name"), self._source_seqs(options)
         outcome = None if succeeded is None else checks.flag(succeeded, "succeeded")
         where = None if conversation is None else checks.name(conversation, "conversation")
-        is_new = self._newness()
+        is_new = self._new_stamp_test()
         noted = self._write(SkillUsed(cited, key, outcome, where), ("use", key, outcome, where), options)
         if noted is not None and is_new(noted.stamp):
             self._count("skill_used", 1, where or "", name=key)
 
-    def _newness(self) -> Callable[[Stamp], bool]:
+    def _new_stamp_test(self) -> Callable[[Stamp], bool]:
         """Return a function that tells the stamp of an event yet to be written from that of a repeated request."""
-        head, batch = self._core.engine.reader.current_head(), batches.active(self._core.engine)
+        head, batch = self._core.engine.reader.current_head(), batches.active_batch(self._core.engine)
         count = 0 if batch is None else len(batch.transaction.events)
         return lambda stamp: stamp.seq > head or (stamp.seq < 0 and place_of(stamp.seq) >= count)
 
@@ -329,12 +329,12 @@ class SkillLibrary(Handle):
         **options: Unpack[MutationOptions],
     ) -> Selection:
         """Record a selection and return it; it replaces the last one of that conversation."""
-        cited = self._cited(options)
+        cited = self._source_seqs(options)
         where = checks.text(conversation, "conversation", NAME_BYTES_MAX, "NAME_BYTES_MAX")
-        fields = (where, checks.text(query, "query"), checked_phase(phase), checks.text(ranking, "ranking"))
+        fields = (where, checks.text(query, "query"), check_phase(phase), checks.text(ranking, "ranking"))
         for match in cast("list[object]", as_list(matches, "matches")):
             if not isinstance(match, SkillMatch):
-                raise InvalidInput(f"matches hold {checks.shown(match)}; give what `select` returned")
+                raise InvalidInput(f"matches hold {checks.brief(match)}; give what `select` returned")
         columns = (
             tuple(checks.text(match.skill.name, "a skill's name") for match in matches),
             tuple(checks.text(match.skill.id, "a skill's id") for match in matches),
@@ -346,7 +346,7 @@ class SkillLibrary(Handle):
             last = state.part(SKILLS).selections.get(where)
             return SkillsSelected(cited, 0 if last is None else last.seq, *fields, *columns)
 
-        is_new = self._newness()
+        is_new = self._new_stamp_test()
         noted = self._write(decide, ("record", *fields, *columns), options)
         assert noted is not None, "a selection is always written"
         event, stamp = noted
@@ -354,10 +354,10 @@ class SkillLibrary(Handle):
         if is_new(stamp):
             self._count("skill_matched", len(matches), where)
         selection = selection_of(event, stamp)
-        self._settle_later(selection, stamp.seq, ("time_ns",))
+        self._fill_on_commit(selection, stamp.seq, ("time_ns",))
         return selection
 
-    def selected(self, conversation: str = "") -> Selection | None:
+    def last_selection(self, conversation: str = "") -> Selection | None:
         """Return the last selection of a conversation, or `None` if there is none."""
         return self._query(lambda library: library.selections.get(conversation))
 
@@ -373,23 +373,23 @@ def _content(
     """Check the content of a skill by rendering it as a file."""
     render_skill(name, description, body, tags=tags)
     names = [checks.text(each, "a session", NAME_BYTES_MAX, "NAME_BYTES_MAX") for each in as_list(sessions, "sessions")]
-    return name, description.strip(), body, tuple(stripped(tags, "tags")), tuple(names)
+    return name, description.strip(), body, tuple(strip_texts(tags, "tags")), tuple(names)
 
 
 def _score(score: object) -> float:
     with suppress(OverflowError):
         if not isinstance(score, bool) and isinstance(score, Real) and isfinite(score):
             return float(score)
-    raise InvalidInput(f"a score is {checks.shown(score)}; give a finite number")
+    raise InvalidInput(f"a score is {checks.brief(score)}; give a finite number")
 
 
 def _find(library: Library, skill: str) -> LearnedSkill:
-    learned = library.named(checks.text(skill, "skill"))
+    learned = library.find(checks.text(skill, "skill"))
     if learned is None:
-        raise NotFound(f"no skill {checks.shown(skill)} was learned; `list()` has those that were")
+        raise NotFound(f"no skill {checks.brief(skill)} was learned; `list()` has those that were")
     return learned
 
 
 def _check_status(status: object) -> None:
     if status not in STATUSES:
-        raise InvalidInput(f"status is {checks.shown(status)}; give one of {', '.join(STATUSES)}")
+        raise InvalidInput(f"status is {checks.brief(status)}; give one of {', '.join(STATUSES)}")

@@ -42,17 +42,17 @@ class RestrictedRegistry:
 
     def execute(self, name: str, arguments: object = None, context: ToolContext | None = None) -> ToolResult:
         """Call a tool and return its result; a tool that is not allowed is forbidden."""
-        return self._registry.execute(name, arguments, context) if self.permits(name) else self.refused(name)
+        return self._registry.execute(name, arguments, context) if self.permits(name) else self.refuse(name)
 
     async def execute_async(
         self, name: str, arguments: object = None, context: ToolContext | None = None
     ) -> ToolResult:
         """Call a tool as `execute` does, and await it."""
         if not self.permits(name):
-            return self.refused(name)
+            return self.refuse(name)
         return await self._registry.execute_async(name, arguments, context)
 
-    def refused(self, name: str) -> ToolResult:
+    def refuse(self, name: str) -> ToolResult:
         """Return the result of a call to a tool that is not allowed."""
         allowed = ", ".join(self.names()) or "no tool"
         return ToolResult(name, FORBIDDEN, message=f"forbidden: the active skills allow {allowed}, not {name}")

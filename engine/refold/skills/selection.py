@@ -15,7 +15,7 @@ from refold import checks
 from refold.agent.parts import disarm, one_line, skill_block, strip_controls
 from refold.errors import InvalidInput, NotFound
 from refold.index.ranking import Query, Ranking, ranking_of
-from refold.index.signals import Text, TextIndex
+from refold.index.signals import RowText, TextIndex
 from refold.limits import SKILL_FILE_BYTES_MAX, SKILL_SCORERS_COUNT_MAX, SKILL_WORDS_COUNT_MAX
 from refold.skills import files
 from refold.skills.format import ALWAYS, PHASES, Detection, Skill, SkillSummary, as_list, summary_of
@@ -99,19 +99,19 @@ class RankedScorer:
         self._texts = TextIndex()
         texts = [text_of(skill) for skill in skills]
         for row, text in enumerate(texts):
-            self._texts.add(row, Text(text), importance=0.5)
+            self._texts.add(row, RowText(text), importance=0.5)
         self._rows: Any = None if self._vectors is None or not texts else self._vectors(texts)
 
     def scores(self, query: str) -> Sequence[float]:
         """Score each skill, in the order of the index."""
-        return [float(number) for number in self._scored(query)[0]] if self._texts.size else []
+        return [float(number) for number in self._score_rows(query)[0]] if self._texts.size else []
 
     def parts(self, query: str, row: int) -> dict[str, float]:
         """Compute the contribution of each signal to the score of a skill."""
-        signals, weights = self._scored(query)[1], self._ranking.weights()
+        signals, weights = self._score_rows(query)[1], self._ranking.weights()
         return {name: weights.get(name, 0.0) * float(numbers[row]) for name, numbers in signals.items()}
 
-    def _scored(self, query: str) -> "tuple[Any, Any]":
+    def _score_rows(self, query: str) -> "tuple[Any, Any]":
         cosine = None if self._rows is None or self._vectors is None else self._rows @ self._vectors([query])[0]
         return self._texts.score(Query(text=query, ranking=self._ranking, words=()), cosine)
 
@@ -165,8 +165,8 @@ def detect_skills(skills: Iterable[Skill], project: str) -> tuple[DetectedSkill,
 def _content(project: str, name: str, contents: dict[str, bytes | None]) -> bytes | None:
     if name not in contents:
         try:
-            path = files.inside(project, name)
-            contents[name] = files.read(path)[:SKILL_FILE_BYTES_MAX] if files.look(path) else None
+            path = files.resolve_path(project, name)
+            contents[name] = files.read(path)[:SKILL_FILE_BYTES_MAX] if files.stat_file(path) else None
         except (InvalidInput, OSError):
             contents[name] = None
     return contents[name]
@@ -209,7 +209,7 @@ class SelectionPolicy(Struct, frozen=True, kw_only=True):
         least = cast("object", self.min_score)
         if least is None or (isinstance(least, (int, float)) and not isinstance(least, bool) and not isnan(least)):
             return
-        raise InvalidInput(f"min_score is {checks.shown(least)}; give a number, or None for that of the ranking")
+        raise InvalidInput(f"min_score is {checks.brief(least)}; give a number, or None for that of the ranking")
 
     @property
     def least(self) -> float:
@@ -290,13 +290,13 @@ class Selector:
         priority, the higher first, then by name. An empty query finds nothing unless `include_tags` are given.
         """
         policy = SelectionPolicy() if policy is None else policy
-        checked_phase(phase)
+        check_phase(phase)
         by_name: dict[str, Skill] = {}
         for name in forced:
             skill = self.index.get(name)
             if skill is None:
                 raise NotFound(
-                    f"there is no skill {checks.shown(name)}; `refold skills list` shows those that there are"
+                    f"there is no skill {checks.brief(name)}; `refold skills list` shows those that there are"
                 )
             by_name[skill.name] = skill
         allowed = [
@@ -307,7 +307,7 @@ class Selector:
         detected = set(detected)
         matches = [match_of(skill, DETECTED_SCORE, AUTO_DETECTED) for skill in allowed if skill.name in detected]
         others = [skill for skill in allowed if skill.name not in detected]
-        matches += self._answering(checks.text(query, "query"), others, policy)
+        matches += self._match_query(checks.text(query, "query"), others, policy)
         first = (match_of(skill, DETECTED_SCORE, USER_FORCED) for skill in by_name.values())
         return (*first, *matches[: policy.top_k])
 
@@ -360,7 +360,7 @@ class Selector:
         scores = self._scorer(policy.ranking).scores(query)
         return {skill.name: round(number, _DECIMALS) for skill, number in zip(self.index.skills, scores, strict=True)}
 
-    def _answering(self, query: str, skills: Sequence[Skill], policy: SelectionPolicy) -> list[SkillMatch]:
+    def _match_query(self, query: str, skills: Sequence[Skill], policy: SelectionPolicy) -> list[SkillMatch]:
         if not query.strip():
             return [match_of(skill, 0.0, LEXICAL) for skill in skills] if policy.include_tags else []
         by_name = self._scores(query, policy)
@@ -401,10 +401,10 @@ def with_settings(policy: SelectionPolicy, index: SkillIndex) -> SelectionPolicy
     return replace(policy, top_k=settings.max_skills, max_content_lines=settings.max_content_lines)
 
 
-def checked_phase(phase: str | None) -> str | None:
+def check_phase(phase: str | None) -> str | None:
     """Check a phase; raises `InvalidInput` for an unknown one."""
     if phase is not None and phase not in PHASES:
-        raise InvalidInput(f"phase is {checks.shown(phase)}; give one of {', '.join(PHASES)}, or None for any")
+        raise InvalidInput(f"phase is {checks.brief(phase)}; give one of {', '.join(PHASES)}, or None for any")
     return phase
 
 

@@ -29,7 +29,7 @@ from refold.agent.tools import OK, FunctionTool, ToolContext
 from refold.engine import batch as batches
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX, SOURCES_COUNT_MAX
-from refold.memory.options import Core, MutationOptions, Options, chosen, core_of, mutation
+from refold.memory.options import Core, MutationOptions, Options, core_of, mutation, parse_options
 from refold.memory.turns import is_question, open_turn_of
 from refold.message import MessageAppended
 from refold.message import text_of as text_of_message
@@ -45,7 +45,7 @@ from refold.skills.format import (
     normalize_name,
     render_skill,
     skill_id,
-    stripped,
+    strip_texts,
 )
 from refold.skills.library import SCHEMA, SkillLibrary
 from refold.skills.restriction import SKILL_USE, RestrictedRegistry
@@ -118,14 +118,14 @@ class Generation(Struct, frozen=True):
     nearest: float = 0.0  # The cosine to the most similar known skill.
 
 
-class _Answer(Struct):
+class _SkillDraft(Struct):
     name: str
     description: str
     body: str
     tags: list[str] = []
 
 
-class _Merged(NamedTuple):
+class _MergedSkills(NamedTuple):
     files: SkillIndex
     learned: tuple[LearnedSkill, ...]
     disabled: frozenset[str]
@@ -174,13 +174,13 @@ class Skills:
         self._files: SkillIndex | None = None
         self._scanned_ns = 0
         self._detected: tuple[SkillIndex, tuple[DetectedSkill, ...]] | None = None
-        self._merged: _Merged | None = None
+        self._merged: _MergedSkills | None = None
         self._selector: Selector | None = None
 
     def __repr__(self) -> str:
         return f"Skills({self._core.counts(lambda: f'skills={len(self.index())}, learned={len(self.library.list())}')})"
 
-    def below(self, roots: SkillRoots, *, library: str | None = None) -> "Skills":
+    def with_roots(self, roots: SkillRoots, *, library: str | None = None) -> "Skills":
         """Make a handle with the files below other roots, on the same library or on the one with the given name.
 
         Each library has its own learned skills, switches, notes, selections and uses: use one per project.
@@ -195,11 +195,11 @@ class Skills:
             self.refresh()
         files = self._files
         assert files is not None, "a load leaves an index"
-        library = tuple(self.library.list(ACTIVE)), self.library.disabled(), self.library.notes()
+        library = tuple(self.library.list(ACTIVE)), self.library.disabled_names(), self.library.notes()
         if self._merged is None or self._merged.files is not files or self._merged[1:4] != library:
             learned, disabled, notes = library
-            index = files.with_skills(map(_as_skill, learned)).marked(disabled, notes)
-            self._merged = _Merged(files, learned, disabled, notes, index)
+            index = files.with_skills(map(_as_skill, learned)).with_marks(disabled, notes)
+            self._merged = _MergedSkills(files, learned, disabled, notes, index)
         return self._merged.skills
 
     def refresh(self) -> RefreshStats:
@@ -216,9 +216,9 @@ class Skills:
         `open_to` is `"user"` for skills that a user can call by name, `"model"` for skills that a model can use.
         """
         if open_to not in (None, "user", "model"):
-            raise InvalidInput(f"open_to is {checks.shown(open_to)}; give 'user', 'model' or None")
+            raise InvalidInput(f"open_to is {checks.brief(open_to)}; give 'user', 'model' or None")
         if source is not None and source not in SOURCES:
-            raise InvalidInput(f"source is {checks.shown(source)}; give one of {', '.join(SOURCES)}")
+            raise InvalidInput(f"source is {checks.brief(source)}; give one of {', '.join(SOURCES)}")
         return tuple(
             skill
             for skill in self.index().summaries(detected=frozenset(skill.name for skill in self.detect()))
@@ -243,17 +243,19 @@ class Skills:
         """Look up a skill by its name or id; raises `NotFound`."""
         skill = self.index().get(checks.text(name, "name"))
         if skill is None:
-            raise NotFound(f"there is no skill {checks.shown(name)}; `refold skills list` shows those that there are")
+            raise NotFound(f"there is no skill {checks.brief(name)}; `refold skills list` shows those that there are")
         return skill
 
     def find(self, name: str) -> Skill:
         """Look up a skill by its name or id, including learned skills before their review; raises `NotFound`."""
-        learned = (self._marked(each) for each in self.library.list() if name in {each.name, each.id})
+        learned = (self._convert_skill(each) for each in self.library.list() if name in {each.name, each.id})
         return self.index().get(checks.text(name, "name")) or next(learned, None) or self.get(name)
 
-    def _marked(self, learned: LearnedSkill) -> Skill:
+    def _convert_skill(self, learned: LearnedSkill) -> Skill:
         """Convert a learned skill to a `Skill`, with its switch and its note."""
-        (skill,) = SkillIndex([_as_skill(learned)]).marked(self.library.disabled(), self.library.notes()).skills
+        (skill,) = (
+            SkillIndex([_as_skill(learned)]).with_marks(self.library.disabled_names(), self.library.notes()).skills
+        )
         return skill
 
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -294,7 +296,7 @@ class Skills:
         Without a policy, the counts come from the configuration. A skill that is switched off, that models may not use,
         or whose detection rules match nothing in the project, is selected only if it is forced. See `Selector.select`.
         """
-        return self._selector_now().select(
+        return self._current_selector().select(
             query,
             policy=with_settings(SelectionPolicy(), self.index()) if policy is None else policy,
             phase=phase,
@@ -310,7 +312,7 @@ class Skills:
 
         Raises `NotFound` for a name that is not a skill, or belongs to one that waits for its review.
         """
-        return self._selector_now().explain(
+        return self._current_selector().explain(
             self.get(name),
             checks.text(query, "query"),
             policy=with_settings(SelectionPolicy(), self.index()) if policy is None else policy,
@@ -319,7 +321,7 @@ class Skills:
             refusal=self._refusal,
         )
 
-    def _selector_now(self) -> Selector:
+    def _current_selector(self) -> Selector:
         index = self.index()
         if self._selector is None or self._selector.index is not index:
             self._selector = Selector(index, vectors=self._vectors)
@@ -353,9 +355,9 @@ class Skills:
         self.library.record(matches, query=query, conversation=conversation, phase=phase, ranking=name, **options)
         return matches
 
-    def selected(self, conversation: str = "") -> Selection | None:
+    def last_selection(self, conversation: str = "") -> Selection | None:
         """Return the last selection for a conversation."""
-        return self.library.selected(conversation)
+        return self.library.last_selection(conversation)
 
     def _vectors(self, texts: Sequence[str]) -> "NDArray[float32]":
         import numpy  # noqa: PLC0415 - loaded only to compare meanings
@@ -436,26 +438,26 @@ class Skills:
         given: dict[str, Any] = {
             "description": None if description is None else checks.text(description, "description").strip(),
             "body": None if body is None else checks.text(body, "body"),
-            "tags": None if tags is None else tuple(dict.fromkeys(stripped(tags, "tags"))),
+            "tags": None if tags is None else tuple(dict.fromkeys(strip_texts(tags, "tags"))),
         }
         if all(value is None or value == getattr(skill, field) for field, value in given.items()):
             return skill
         if skill.source == "generated":
-            return self._marked(self.library.refine(skill.name, **given, status=None, **options))
-        return self._edit_file(skill, given, chosen(options))
+            return self._convert_skill(self.library.refine(skill.name, **given, status=None, **options))
+        return self._edit_file(skill, given, parse_options(options))
 
     def _edit_file(self, skill: Skill, given: dict[str, Any], options: Options) -> Skill:
-        from refold.skills.edits import edited  # noqa: PLC0415 - YAML is loaded only to read files
+        from refold.skills.edits import edit_skill  # noqa: PLC0415 - YAML is loaded only to read files
 
         root, place = self._own_file(skill)
         core, stream, call = self._core, f"skills/{self.library.name}", ("edit", skill.name, *given.values())
-        batches.refuse(core.engine, "an edit of a skill's file")
+        batches.check_no_batch(core.engine, "an edit of a skill's file")
         self.library.check_writable()
-        if options.request_id is not None and core.answered(options.request_id, stream, call) is not None:
+        if options.request_id is not None and core.find_answer(options.request_id, stream, call) is not None:
             return skill
         core.check_version(stream, options.expected)
         cited = core.sources(options.sources)
-        with files.replaced(root, place, partial(edited, skill.path, **given), digest=skill.hash) as content:
+        with files.replace_file(root, place, partial(edit_skill, skill.path, **given), digest=skill.hash) as content:
             event = SkillEdited(cited, skill.name, skill.id, skill_id(skill.name, sha256(content).hex()))
             core.write(stream, event, at=self._at, call=call, expected=options.expected, request_id=options.request_id)
         self.refresh()
@@ -487,7 +489,7 @@ class Skills:
         self._core.refuse_frozen("skills", self._at)
         if self.roots.project is None:
             raise InvalidInput("these skills have no project to write into; give SkillRoots(project=...)")
-        files.inside(self.roots.project, SKILL_DIRECTORIES[0])  # Never writes through a link that leads outside.
+        files.resolve_path(self.roots.project, SKILL_DIRECTORIES[0])  # Never writes through a link that leads outside.
         return os.path.join(self.roots.project, SKILL_DIRECTORIES[0])
 
     def export(self, name: str, directory: str | None = None) -> str:
@@ -497,12 +499,12 @@ class Skills:
         name is taken.
         """
         root = self._own_directory() if directory is None else checks.text(directory, "directory")
-        text = self.rendered(name)
+        text = self.render(name)
         path = files.write_new(root, f"{check_name(self.find(name).name)}/{SKILL_FILE}", text.encode())
         self.refresh()
         return path
 
-    def rendered(self, name: str) -> str:
+    def render(self, name: str) -> str:
         """Render a skill, or a learned skill before its review, as a valid SKILL.md."""
         skill = self.find(name)
         texts = {key: value for key, value in skill.metadata.items() if isinstance(value, str)}
@@ -583,7 +585,7 @@ class Skills:
             core, at = core_of(context.conversation)
             turn = open_turn_of(core, f"conversation/{context.session_id}", at)
             newest = next((each for each in reversed(turn.messages) if is_question(each)), None)
-            last = self.selected(context.session_id)
+            last = self.last_selection(context.session_id)
             allowed = None
             if newest is not None and last is not None and newest.seq < last.seq and AUTO_DETECTED not in last.reasons:
                 with suppress(NotFound):  # A skill that is gone by now restricts nothing.
@@ -592,7 +594,7 @@ class Skills:
         tools: RestrictedRegistry = context.shared[_TOOLS]
         if tools.permits(name):
             return None
-        return BeforeToolResult(skip=True, skip_reason=tools.refused(name).message)
+        return BeforeToolResult(skip=True, skip_reason=tools.refuse(name).message)
 
     # Learning.
 
@@ -615,14 +617,14 @@ class Skills:
         the reason, not an error; an exception of `complete_json` propagates, and nothing is written.
         """
         self.library.check_writable()
-        calls = _checked_pairs(tool_calls, "tool_calls")
+        calls = _check_pairs(tool_calls, "tool_calls")
         if not checks.flag(succeeded, "succeeded"):
             return Generation(None, "the session did not succeed")
         if len(calls) < _CALLS_COUNT_MIN:
             return Generation(None, f"the session took {len(calls)} tool calls, fewer than {_CALLS_COUNT_MIN}")
         called = [f"- {' '.join(name.split())}: {' '.join(about.split())}" for name, about in calls]
         lines = [
-            f"{role}: {text[:_MESSAGE_CHARS_MAX]}" for role, text in _checked_pairs(transcript, "transcript") if text
+            f"{role}: {text[:_MESSAGE_CHARS_MAX]}" for role, text in _check_pairs(transcript, "transcript") if text
         ]
         if len(lines) > _MESSAGES_COUNT_MAX:
             half = _MESSAGES_COUNT_MAX // 2
@@ -653,7 +655,7 @@ class Skills:
         if nearest >= _SIMILAR_COSINE:
             reason = f"a similar skill is known (cosine {nearest:.2f} of at most {_SIMILAR_COSINE})"
             return Generation(None, reason, nearest)
-        answer = _valid(answer)
+        answer = _mend_draft(answer)
         try:
             skill = self.library.learn(
                 answer.name,
@@ -668,33 +670,33 @@ class Skills:
         return Generation(skill, "learned; it waits for its review", nearest)
 
 
-def _checked_pairs(pairs: object, name: str) -> list[tuple[str, str]]:
+def _check_pairs(pairs: object, name: str) -> list[tuple[str, str]]:
     items = cast("Sequence[Any]", pairs)
     is_list = isinstance(pairs, Sequence)
     if not is_list or not all(isinstance(item, (tuple, list)) and len(cast("Any", item)) == 2 for item in items):  # noqa: PLR2004
-        raise InvalidInput(f"{name} are {checks.shown(items)}; give a list of pairs of texts")
+        raise InvalidInput(f"{name} are {checks.brief(items)}; give a list of pairs of texts")
     return [
         (checks.text(first, f"the first of {name}"), checks.text(second, f"what {name} say")) for first, second in items
     ]
 
 
-def _parse_answer(value: Any) -> _Answer:
+def _parse_answer(value: Any) -> _SkillDraft:
     if isinstance(value, str):
         try:
             value = msgspec.json.decode(value)
         except checks.UNDECODABLE as error:
             raise msgspec.ValidationError(f"no JSON: {error}") from error
-    return msgspec.convert(value, _Answer)
+    return msgspec.convert(value, _SkillDraft)
 
 
-def _valid(answer: _Answer) -> _Answer:
+def _mend_draft(answer: _SkillDraft) -> _SkillDraft:
     """Give an answer a name, a description and tags that the specification allows."""
     name = "-".join(piece for piece in normalize_name(answer.name.strip()).split("-") if piece)
     description = answer.description
     if len(description) > SKILL_DESCRIPTION_CHARS_MAX:
         description = description[: SKILL_DESCRIPTION_CHARS_MAX - 3].rstrip() + "..."
     tags = [line for tag in answer.tags if (line := " ".join(tag.split()))]
-    return _Answer(name[:SKILL_NAME_CHARS_MAX].strip("-") or "skill", description, answer.body, tags)
+    return _SkillDraft(name[:SKILL_NAME_CHARS_MAX].strip("-") or "skill", description, answer.body, tags)
 
 
 def skills_of(memory: Any, roots: SkillRoots | None = None, *, library: str = "default") -> Skills:

@@ -122,8 +122,8 @@ class _ConfigurationParser:
             document = {}
         fields = self._object(document, "the file")
         self._read_ranges(fields.get("priority_ranges"))
-        sources = {name: self._source(name, entry) for name, entry in self._named(fields, "sources")}
-        skills = [self._skill(name, entry, sources) for name, entry in self._named(fields, "skills")]
+        sources = {name: self._source(name, entry) for name, entry in self._named_entries(fields, "sources")}
+        skills = [self._skill(name, entry, sources) for name, entry in self._named_entries(fields, "skills")]
         settings = self._settings(fields.get("settings"))
         return Configuration(tuple(sources.values()), tuple(filter(None, skills)), settings, tuple(self._diagnostics))
 
@@ -133,7 +133,7 @@ class _ConfigurationParser:
         self._warn(f"{what} is no object; it is passed over")
         return {}
 
-    def _named(self, fields: dict[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
+    def _named_entries(self, fields: dict[str, Any], key: str) -> list[tuple[str, dict[str, Any]]]:
         """List the entries of an object by their keys, or the entries of a list by their names."""
         value = fields.get(key, {})
         if isinstance(value, list):
@@ -168,7 +168,7 @@ class _ConfigurationParser:
             url = url or self._text(entry, "repository", name)
             self._warn(f"the source {name!r} has no path, only {url!r}; nothing is loaded from another machine")
         known = _KINDS.get(kind, "external")
-        return ConfiguredSource(name, known, path, self._clamped(_DEFAULT_PRIORITIES[known], known))
+        return ConfiguredSource(name, known, path, self._clamp(_DEFAULT_PRIORITIES[known], known))
 
     def _read_ranges(self, value: Any) -> None:
         """Read the ranges of priorities that the file itself defines."""
@@ -181,7 +181,7 @@ class _ConfigurationParser:
                 kinds = ", ".join(_KINDS)
                 self._warn(f"priority_ranges.{kind} is no min and max from 1 to {_PRIORITY_MAX} of one of {kinds}")
 
-    def _clamped(self, priority: int, kind: str) -> int:
+    def _clamp(self, priority: int, kind: str) -> int:
         least, most = self._ranges[kind]
         return min(max(priority, least), most)
 
@@ -211,7 +211,7 @@ class _ConfigurationParser:
         if not isinstance(value, int) or isinstance(value, bool):
             self._warn(f"the priority of {name!r} is no whole number; it is passed over")
             value = 0
-        priority = self._clamped(value or _DEFAULT_PRIORITIES[kind], kind)
+        priority = self._clamp(value or _DEFAULT_PRIORITIES[kind], kind)
         if value and priority != value:
             least, most = self._ranges[kind]
             self._warn(f"the priority of {name!r} is {value}; that of a skill of this source is from {least} to {most}")
@@ -327,7 +327,7 @@ class SkillIndex:
         added = tuple(skills)
         return self._copy((*self.skills, *self.shadowed, *added)) if added else self
 
-    def marked(self, disabled: frozenset[str], notes: Mapping[str, str]) -> "SkillIndex":
+    def with_marks(self, disabled: frozenset[str], notes: Mapping[str, str]) -> "SkillIndex":
         """Make an index in which skills with some names are switched off, and others have users' notes."""
         if self._by_name.keys().isdisjoint({*disabled, *notes}):
             return self
@@ -369,7 +369,7 @@ class SkillRoots(Struct, frozen=True, kw_only=True):
     external: str | None = None
 
 
-class _Filter(NamedTuple):
+class _FileFilter(NamedTuple):
     """The files of a directory that hold skills, selected by name and by their places in the tree."""
 
     matches: Callable[[str], bool]
@@ -381,7 +381,7 @@ class _Location(NamedTuple):
     source: str
     priority: int
     source_name: str = ""
-    filter: _Filter | None = None  # The files that count; `None` if the root is a file itself.
+    filter: _FileFilter | None = None  # The files that count; `None` if the root is a file itself.
     configured: ConfiguredSkill | None = None
     is_convention: bool = False
     configuration: str = ""  # The file that names it.
@@ -420,22 +420,22 @@ def _convention_files(files: Sequence[FileStat]) -> Iterator[FileStat]:
             yield file
 
 
-_EVERY_SKILL: Final = _Filter(is_skill_name, tuple)
-_OWN_SKILL: Final = _Filter(is_skill_name, _own_file)
-_LOOSE: Final = _Filter(skill_files.is_markdown, _loose_files)
-_CONVENTION: Final = _Filter(_is_convention_name, _convention_files)
+_EVERY_SKILL: Final = _FileFilter(is_skill_name, tuple)
+_OWN_SKILL: Final = _FileFilter(is_skill_name, _own_file)
+_LOOSE: Final = _FileFilter(skill_files.is_markdown, _loose_files)
+_CONVENTION: Final = _FileFilter(_is_convention_name, _convention_files)
 
 
 # Loading.
 
 
-class _Cached(NamedTuple, Generic[T]):
+class _CachedFile(NamedTuple, Generic[T]):
     status: FileStat
     content: T
 
 
 # By path, and by whether the file is read as conventions.
-_Files: TypeAlias = dict[tuple[str, bool], _Cached[ParsedSkill]]
+_Files: TypeAlias = dict[tuple[str, bool], _CachedFile[ParsedSkill]]
 
 
 class SkillLoader:
@@ -450,7 +450,7 @@ class SkillLoader:
     def __init__(self, roots: SkillRoots) -> None:
         self.roots = roots
         self._files: _Files = {}
-        self._configurations: dict[str, _Cached[Configuration]] = {}
+        self._configurations: dict[str, _CachedFile[Configuration]] = {}
         self._diagnostics: list[Diagnostic] = []
         self._index: SkillIndex | None = None
         self.stats = RefreshStats()  # The files of the last load.
@@ -473,12 +473,12 @@ class SkillLoader:
 class _Load:
     """One load: the files that it read or had read before, and its diagnostics."""
 
-    def __init__(self, roots: SkillRoots, files: _Files, configurations: dict[str, _Cached[Configuration]]) -> None:
+    def __init__(self, roots: SkillRoots, files: _Files, configurations: dict[str, _CachedFile[Configuration]]) -> None:
         self._roots = roots
         self._old_files = files
         self._old_configurations = configurations
         self.files: _Files = {}
-        self.configurations: dict[str, _Cached[Configuration]] = {}
+        self.configurations: dict[str, _CachedFile[Configuration]] = {}
         self.diagnostics: list[Diagnostic] = []
         self.settings = SkillSettings()
         self.counts: dict[str, int] = dict.fromkeys(("unchanged", "touched", "changed", "added"), 0)
@@ -487,7 +487,7 @@ class _Load:
         self.diagnostics.append(Diagnostic(self._relative(path), 0, severity, reason))
 
     def _relative(self, path: str) -> str:
-        return skill_files.relative(path, self._roots.project)
+        return skill_files.relative_path(path, self._roots.project)
 
     def locations(self) -> Iterator[_Location]:
         roots = self._roots
@@ -496,16 +496,16 @@ class _Load:
                 yield _Location(root, source, _DEFAULT_PRIORITIES[source], filter=_EVERY_SKILL)
         own = None if roots.project is None else os.path.join(roots.project, EXTERNAL_FILE)
         for path in dict.fromkeys(filter(None, (roots.external, own))):
-            yield from self._configured(path, "external", os.path.dirname(path))
+            yield from self._configured_locations(path, "external", os.path.dirname(path))
         if roots.home is not None:
-            yield from self._configured(os.path.join(roots.home, USER_FILE), "user", roots.home, is_own=True)
+            yield from self._configured_locations(os.path.join(roots.home, USER_FILE), "user", roots.home, is_own=True)
             yield from _skill_directories(roots.home, "user")
         if roots.project is not None:
-            yield from self._configured(os.path.join(roots.project, USER_FILE), "user", roots.project)
+            yield from self._configured_locations(os.path.join(roots.project, USER_FILE), "user", roots.project)
             yield from _skill_directories(roots.project, "project")
             yield _Location(roots.project, "project", _CONVENTION_PRIORITY, filter=_CONVENTION, is_convention=True)
 
-    def _configured(self, path: str, kind: str, root: str, *, is_own: bool = False) -> Iterator[_Location]:
+    def _configured_locations(self, path: str, kind: str, root: str, *, is_own: bool = False) -> Iterator[_Location]:
         """Yield the locations that a configuration names, relative to a directory.
 
         Only the user's own file may name locations anywhere; the files of a project are confined to `root`.
@@ -535,7 +535,7 @@ class _Load:
         """Resolve a path that a configuration names; `None`, with a diagnostic, if it is missing or not allowed."""
         try:
             if not is_own:
-                skill_files.inside(root, path)
+                skill_files.resolve_path(root, path)
             location = os.path.join(root, os.path.expanduser(path) if is_own else path)
         except InvalidInput as error:
             self._report(configuration, f"{name!r} is not loaded: {error}")
@@ -547,7 +547,7 @@ class _Load:
         return None
 
     def _configuration(self, path: str, kind: str) -> Configuration | None:
-        status = skill_files.look(path)
+        status = skill_files.stat_file(path)
         if status is None:
             return None
         cached = self._old_configurations.get(path)
@@ -558,7 +558,7 @@ class _Load:
             except OSError as error:
                 problem = Diagnostic(shown, 0, ERROR, f"the file cannot be read ({error.strerror})")
                 configuration = Configuration(diagnostics=(problem,))
-            cached = _Cached(status, configuration)
+            cached = _CachedFile(status, configuration)
         self.configurations[path] = cached
         return cached.content
 
@@ -566,14 +566,14 @@ class _Load:
         project = self._roots.project
         if location.source == "project" and not location.is_convention and project is not None:
             # A project's own directory can be a link that leads out of it.
-            below = skill_files.relative(location.root, project)
+            below = skill_files.relative_path(location.root, project)
             try:
-                skill_files.inside(project, below)
+                skill_files.resolve_path(project, below)
             except InvalidInput:
                 self.diagnostics.append(Diagnostic(below, 0, WARNING, skill_files.OUTSIDE))
                 return
         if location.filter is None:
-            status = skill_files.look(location.root)
+            status = skill_files.stat_file(location.root)
             files = [] if status is None else [(location.root, status)]
         else:
             walk = skill_files.walk(location.root, matches=location.filter.matches)
@@ -586,7 +586,7 @@ class _Load:
         for path, status in files:
             parsed = self._parse(path, status, is_convention=location.is_convention)
             if parsed is not None and parsed.skill is not None:
-                yield _located(parsed.skill, location, status)
+                yield _apply_location(parsed.skill, location, status)
 
     def _parse(self, path: str, status: FileStat, *, is_convention: bool) -> ParsedSkill | None:
         key = (path, is_convention)
@@ -606,13 +606,13 @@ class _Load:
             old, new = cached and cached.content.skill, parsed.skill
             is_same = old is not None and new is not None and old.hash == new.hash
             self.counts["added" if cached is None else "touched" if is_same else "changed"] += 1
-            cached = _Cached(status, parsed)
+            cached = _CachedFile(status, parsed)
         self.files[key] = cached
         self.diagnostics += cached.content.diagnostics
         return cached.content
 
 
-def _located(skill: Skill, location: _Location, status: FileStat) -> Skill:
+def _apply_location(skill: Skill, location: _Location, status: FileStat) -> Skill:
     fields: dict[str, Any] = {
         "source": location.source,
         "source_name": location.source_name,

@@ -39,7 +39,7 @@ _CONTRACTED: Final = re.compile(r"(?:\b[a-z]+n['\u2019]t|['\u2019](?:s|re|ve|ll|
 _SENTENCE_END: Final = re.compile(r"(?<=[.?!;])\s+|(?<=[\u3002\uff01\uff1f\uff1b])\s*|\n+")
 
 
-class _Posting(NamedTuple):
+class _TermScores(NamedTuple):
     rows: "NDArray[numpy.intp]"
     scores: "NDArray[float64]"
     named: "NDArray[numpy.intp]"  # The rows of the skills that have the word in name, description or tags.
@@ -73,12 +73,12 @@ class WordScorer:
         """The skills by the words of their names: a sentence that consists of a skill's name asks for that skill."""
         for row, (name, _) in enumerate(heads):
             self._called.setdefault(frozenset(name), []).append(row)
-        self._known: dict[str, _Posting] = {}
+        self._known: dict[str, _TermScores] = {}
 
     def scores(self, query: str) -> list[float]:
         """Score each skill, in the order of the index."""
         best = numpy.zeros(self._count)
-        for terms, scores in self._sentences(query):
+        for terms, scores in self._score_sentences(query):
             numpy.maximum(best, scores, out=best)
             for row in self._called.get(frozenset(terms), ()):
                 best[row] = max(best[row], 1.0)
@@ -86,32 +86,34 @@ class WordScorer:
 
     def parts(self, query: str, row: int) -> dict[str, float]:
         """Compute the contribution of each word in a skill's best sentence to its score, by the words' stems."""
-        terms, whole = max(self._sentences(query), key=lambda found: found[1][row], default=(Counter[str](), None))
+        terms, whole = max(
+            self._score_sentences(query), key=lambda found: found[1][row], default=(Counter[str](), None)
+        )
         if whole is None or not whole[row]:
             return {}
-        found = {term: self._posting(term) for term in terms if row in self._all.get(term, ())}
+        found = {term: self._term_scores(term) for term in terms if row in self._all.get(term, ())}
         added = {term: float(posting.scores[posting.rows == row][0]) for term, posting in found.items()}
         share = float(whole[row]) / sum(added.values())
         return {term: share * number for term, number in added.items()}
 
-    def _sentences(self, query: str) -> "list[tuple[Counter[str], NDArray[float64]]]":
+    def _score_sentences(self, query: str) -> "list[tuple[Counter[str], NDArray[float64]]]":
         """Score each skill for each sentence of a query."""
         sentences = [terms for sentence in _sentences(query) if (terms := _terms(sentence))] if self._count else []
         share = _SENTENCE if len(sentences) > 1 else 1.0
-        return [(terms, share / _FLOOR * self._sentence(terms)) for terms in sentences]
+        return [(terms, share / _FLOOR * self._score_sentence(terms)) for terms in sentences]
 
-    def _sentence(self, terms: Counter[str]) -> "NDArray[float64]":
+    def _score_sentence(self, terms: Counter[str]) -> "NDArray[float64]":
         scores, is_named, mass = numpy.zeros(self._count), numpy.full(self._count, _UNNAMED), 0.0
         for term in terms:
             mass += self._rarity(len(self._heads.get(term, ())))
             if term in self._all:
-                posting = self._posting(term)
+                posting = self._term_scores(term)
                 scores[posting.rows] += posting.scores
                 is_named[posting.named] = 1.0
         scores *= is_named / (mass**_MASS_POWER + _MASS_LEAST)
         return scores
 
-    def _posting(self, term: str) -> _Posting:
+    def _term_scores(self, term: str) -> _TermScores:
         """Return the contribution of a term to each skill that has it."""
         posting = self._known.get(term)
         if posting is None:
@@ -120,7 +122,7 @@ class WordScorer:
             rarity = (self._rarity(len(named)) + self._rarity(len(rows))) / 2
             weight = rarity * (_TALK if term in talk_terms() else 1.0) * (_SATURATION + 1)
             scores = weight * frequencies / (frequencies + _SATURATION)
-            posting = _Posting(numpy.array(rows, numpy.intp), scores, numpy.array(named, numpy.intp))
+            posting = _TermScores(numpy.array(rows, numpy.intp), scores, numpy.array(named, numpy.intp))
             if len(self._known) >= SKILL_WORDS_COUNT_MAX:
                 self._known.clear()
             self._known[term] = posting

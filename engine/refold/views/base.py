@@ -32,7 +32,7 @@ def copy_slots(state: T) -> T:
     return other
 
 
-class Keyed(Generic[V]):
+class KeyedValues(Generic[V]):
     """A map from key to value that remembers, for each value, the seq of the event that set it."""
 
     __slots__ = ("places", "seqs", "values")

@@ -17,7 +17,7 @@ from msgspec import Meta, Raw, Struct
 from refold.event import Event, ForkDropped, Located, Stamp, View, pack_json, unpack_json
 from refold.limits import KEY_BYTES_MAX
 from refold.text import sha256
-from refold.views.base import Keyed, copy_slots
+from refold.views.base import KeyedValues, copy_slots
 
 MESSAGES_KEPT: Final = 200
 """The number of messages that a board holds, the latest ones; part of the fold, so it never changes."""
@@ -149,7 +149,7 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
             raise msgspec.ValidationError("its id is not that of its message")
 
 
-class Posted(Struct, frozen=True, gc=False):
+class BoardRow(Struct, frozen=True, gc=False):
     """A message of a board: where it was set, its sort keys, and the whole message as msgpack, empty once erased."""
 
     seq: int
@@ -159,15 +159,15 @@ class Posted(Struct, frozen=True, gc=False):
     packed: bytes
 
 
-class Listing(NamedTuple):
+class BoardListing(NamedTuple):
     """The messages of a place in order, how many there ever were, and whether they were given as a whole list."""
 
-    rows: list[Posted]
+    rows: list[BoardRow]
     total: int
     is_whole: bool
 
 
-_NO_ROWS: Final = Listing([], 0, is_whole=False)
+_NO_ROWS: Final = BoardListing([], 0, is_whole=False)
 
 
 class BoardState:
@@ -176,8 +176,8 @@ class BoardState:
     __slots__ = ("changed_ns", "entries", "listings", "moves")
 
     def __init__(self) -> None:
-        self.entries: Keyed[bytes] = Keyed()
-        self.listings: dict[str, Listing] = {}
+        self.entries: KeyedValues[bytes] = KeyedValues()
+        self.listings: dict[str, BoardListing] = {}
         """By the field of messages; a list that was given, even an empty one, has an entry."""
         self.moves: list[tuple[int, str]] = []
         """The seqs at which the session moved to another node, and the place of that node."""
@@ -189,21 +189,21 @@ class BoardState:
 
     copy = copy_slots
 
-    def listing(self, field: str = MESSAGES) -> Listing:
+    def listing(self, field: str = MESSAGES) -> BoardListing:
         return self.listings.get(field, _NO_ROWS)
 
-    def recorded(self, field: str) -> str:
+    def text(self, field: str) -> str:
         """Return the text of a field, empty if it was not set."""
         packed = self.entries.values.get(field)
         return "" if packed is None else unpack_json(packed)
 
-    def post(self, posted: Posted, field: str = MESSAGES, total: int = 0) -> None:
+    def post(self, posted: BoardRow, field: str = MESSAGES, total: int = 0) -> None:
         """Insert a message in order, and drop those with the same id, of which a given list can hold several."""
         rows, count, is_whole = self.listing(field)
         others = [row for row in rows if not posted.id or row.id != posted.id]
         count += 1 - (len(rows) - len(others))
         insort(others, posted, key=order_of)
-        self.listings[field] = Listing(others[-MESSAGES_KEPT:], max(count, total), is_whole)
+        self.listings[field] = BoardListing(others[-MESSAGES_KEPT:], max(count, total), is_whole)
 
     def drop(self, field: str) -> None:
         self.entries.drop(field)
@@ -211,7 +211,7 @@ class BoardState:
 
     def move(self, seq: int) -> None:
         """Record a move if the session now works on another node."""
-        place = place_of(self.recorded(PROJECT_ID), self.recorded(NODE_ID))[1]
+        place = place_of(self.text(PROJECT_ID), self.text(NODE_ID))[1]
         if place != (self.moves[-1][1] if self.moves else ""):
             self.moves = [*self.moves, (seq, place)][-MOVES_KEPT:]
 
@@ -235,11 +235,11 @@ class BoardState:
         located = iter(events)
         board.entries.unpack(entries, bytes, lambda field: _value_of(next(located)[0], field))
         for field, packed_rows, total, is_whole in listings:
-            rows: list[Posted] = []
+            rows: list[BoardRow] = []
             for seq, place, id_, created_ns, is_blank in packed_rows:
-                packed = b"" if is_blank else _posted_by(*next(located), field, place)
-                rows.append(Posted(seq, place, id_, created_ns, packed))
-            board.listings[field] = Listing(rows, total, is_whole)
+                packed = b"" if is_blank else _message_bytes(*next(located), field, place)
+                rows.append(BoardRow(seq, place, id_, created_ns, packed))
+            board.listings[field] = BoardListing(rows, total, is_whole)
         return board
 
     def logical(self) -> Any:
@@ -266,7 +266,7 @@ class BoardState:
         return values
 
 
-def order_of(posted: Posted) -> tuple[bool, int, bool, int, str]:
+def order_of(posted: BoardRow) -> tuple[bool, int, bool, int, str]:
     """Return the sort key of a message: time, unknown times first; the number at the start of its id; other ids."""
     number = _LEADING_NUMBER.match(posted.id)
     is_known = posted.created_ns is not None
@@ -279,25 +279,25 @@ _LEADING_NUMBER: Final = re.compile(rf"[+-]?[0-9]{{1,{_NUMBER_DIGITS_MAX}}}(?![0
 # The forms of the values in events, including events from outside.
 
 
-class _Node(Struct, forbid_unknown_fields=True):
+class _NodeForm(Struct, forbid_unknown_fields=True):
     id: Annotated[str, Meta(min_length=1)]
     label: str
     type: str
     builder: str
 
 
-class _Edge(Struct, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
+class _EdgeForm(Struct, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
     source: Annotated[str, Meta(min_length=1)]
     target: Annotated[str, Meta(min_length=1)]
     type: str
 
 
-class _Graph(Struct, forbid_unknown_fields=True):
-    nodes: list[_Node]
-    edges: list[_Edge]
+class _GraphForm(Struct, forbid_unknown_fields=True):
+    nodes: list[_NodeForm]
+    edges: list[_EdgeForm]
 
 
-class _Message(Struct, forbid_unknown_fields=True):
+class _MessageForm(Struct, forbid_unknown_fields=True):
     id: Annotated[str, Meta(max_length=KEY_BYTES_MAX)]
     session_id: str
     node_id: str | None
@@ -307,12 +307,12 @@ class _Message(Struct, forbid_unknown_fields=True):
     created_at: str
 
 
-class _Messages(Struct, forbid_unknown_fields=True):
+class _MessagesForm(Struct, forbid_unknown_fields=True):
     total: Annotated[int, Meta(ge=0)]
-    rows: Annotated[list[tuple[int | None, _Message]], Meta(max_length=MESSAGES_KEPT)]
+    rows: Annotated[list[tuple[int | None, _MessageForm]], Meta(max_length=MESSAGES_KEPT)]
 
 
-class _Meta(Struct, forbid_unknown_fields=True):
+class _MetaForm(Struct, forbid_unknown_fields=True):
     total_count: Annotated[int, Meta(ge=0)] = 0
     filtered_count: Annotated[int, Meta(ge=0)] = 0
     has_more: bool = False
@@ -323,45 +323,45 @@ class _Meta(Struct, forbid_unknown_fields=True):
 
 _FORMS: Final[dict[str, Any]] = {
     **dict.fromkeys((*_SESSION, "working_history", "last_user_message"), str),
-    **dict.fromkeys(_STRUCTURE, _Graph),
+    **dict.fromkeys(_STRUCTURE, _GraphForm),
     **dict.fromkeys(("node_context", "fetched_context"), dict[str, Any]),
     **dict.fromkeys(_CONFIG, bool),
     "config.history_length": Annotated[int, Meta(ge=1, le=HISTORY_MESSAGES_MAX)],
     "config.auto_refresh_interval": Annotated[int, Meta(ge=0, le=REFRESH_SECONDS_MAX)],
-    MESSAGES: _Messages,
-    "messages_meta": _Meta,
+    MESSAGES: _MessagesForm,
+    "messages_meta": _MetaForm,
 }
 assert _FORMS.keys() == {field for part in PARTS for field in FIELDS[part]}, "every field has a form"
 
-_MESSAGE: Final = msgspec.msgpack.Decoder(_Message)
+_MESSAGE: Final = msgspec.msgpack.Decoder(_MessageForm)
 
 
 # The parts of events that the fold reads.
 
 
-class _Listed(Struct):
+class _RawMessages(Struct):
     total: int
     rows: list[tuple[int | None, Raw]]
 
 
-class _Identified(Struct):
+class _MessageId(Struct):
     id: str
 
 
 _VALUES: Final = msgspec.msgpack.Decoder(dict[str, Raw])
-_LISTED: Final = msgspec.msgpack.Decoder(_Listed)
-_IDENTIFIED: Final = msgspec.msgpack.Decoder(_Identified)
+_LISTED: Final = msgspec.msgpack.Decoder(_RawMessages)
+_IDENTIFIED: Final = msgspec.msgpack.Decoder(_MessageId)
 
 
 def _values(event: BoardChanged) -> dict[str, bytes]:
     return {field: bytes(packed) for field, packed in _VALUES.decode(event.packed).items()} if event.packed else {}
 
 
-def _listed(seq: int, packed: bytes) -> tuple[int, list[Posted]]:
+def _read_messages(seq: int, packed: bytes) -> tuple[int, list[BoardRow]]:
     """Return the number of messages that an event gave to a board, and the messages that it holds, in order."""
     listed = _LISTED.decode(packed)
     rows = enumerate((created_ns, bytes(raw)) for created_ns, raw in listed.rows)
-    return listed.total, [Posted(seq, place, _IDENTIFIED.decode(raw).id, ns, raw) for place, (ns, raw) in rows]
+    return listed.total, [BoardRow(seq, place, _IDENTIFIED.decode(raw).id, ns, raw) for place, (ns, raw) in rows]
 
 
 _Row = tuple[int, int, str, int | None, bool]
@@ -373,9 +373,9 @@ def _value_of(event: Event, field: str) -> bytes:
     return _values(event)[field]
 
 
-def _posted_by(event: Event, stamp: Stamp, field: str, place: int) -> bytes:
+def _message_bytes(event: Event, stamp: Stamp, field: str, place: int) -> bytes:
     if isinstance(event, BoardChanged):
-        return _listed(stamp.seq, _values(event)[field])[1][place].packed
+        return _read_messages(stamp.seq, _values(event)[field])[1][place].packed
     assert isinstance(event, BoardMessageAppended), f"seq {stamp.seq} was packed as a message of a board"
     return event.packed
 
@@ -391,8 +391,8 @@ def _board_changed(board: BoardState, stamp: Stamp, event: BoardChanged) -> None
         if field not in values:
             board.drop(field)
         elif field.partition("@")[0] == MESSAGES:
-            total, rows = _listed(stamp.seq, values[field])
-            board.listings[field] = Listing(sorted(rows, key=order_of)[-MESSAGES_KEPT:], total, is_whole=True)
+            total, rows = _read_messages(stamp.seq, values[field])
+            board.listings[field] = BoardListing(sorted(rows, key=order_of)[-MESSAGES_KEPT:], total, is_whole=True)
         else:
             board.entries.put(stamp.seq, field, values[field])
     if PROJECT_ID in event.fields or NODE_ID in event.fields:
@@ -404,7 +404,7 @@ def _board_message_appended(board: BoardState, stamp: Stamp, event: BoardMessage
     """Insert the message; an erased one keeps its place, so that no message that was pushed out comes back."""
     board.changed_ns = stamp.time_ns
     packed = b"" if stamp.erased else event.packed
-    board.post(Posted(stamp.seq, 0, event.id, event.created_ns, packed), event.field, event.total)
+    board.post(BoardRow(stamp.seq, 0, event.id, event.created_ns, packed), event.field, event.total)
 
 
 @BOARD.on(ForkDropped)

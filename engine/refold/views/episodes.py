@@ -90,7 +90,7 @@ class Episodes:
     def pack(self) -> tuple[Any, list[int]]:
         plain: list[Any] = [self.model, self.dim]
         if self.renewed or self.coming:
-            plain.append([list(self.renewed), list(self.renewed.values()), self.coming.packed()])
+            plain.append([list(self.renewed), list(self.renewed.values()), self.coming.pack()])
         return plain, list(self.by_seq)
 
     @classmethod
@@ -103,7 +103,7 @@ class Episodes:
         for renewed in inline[_INLINE_COUNT:]:
             seqs, vector_seqs, coming = msgspec.convert(renewed, tuple[list[int], list[int], Any])
             episodes.renewed = dict(zip(seqs, vector_seqs, strict=True))
-            episodes.coming = PendingVectors.unpacked(coming)
+            episodes.coming = PendingVectors.unpack(coming)
         return episodes
 
     def logical(self) -> Any:

@@ -31,13 +31,13 @@ from refold.entry import (
     PendingVectors,
     VectorRenewed,
     body_of,
+    changed_ids,
     entry_of,
-    interned,
-    returned,
-    touched,
-    when,
+    final_time,
+    intern_words,
+    unmerged_entry,
 )
-from refold.event import Cut, Event, Later, Located, Stamp, View
+from refold.event import Cut, Event, LazyEvents, Located, Stamp, View
 from refold.limits import FLOAT_BYTES, RECENT_CHANGES_COUNT
 from refold.views.base import copy_slots
 
@@ -50,10 +50,10 @@ class _Row(Struct, array_like=True, gc=False):
     id: str
 
 
-class Memories:
+class MemoryList:
     """The memories of a state at one moment, in order; those of a packed state are read on demand."""
 
-    def __init__(self, count: int, rows: msgspec.Raw, events: Later) -> None:
+    def __init__(self, count: int, rows: msgspec.Raw, events: LazyEvents) -> None:
         self._count = count
         self._packed = rows
         self._events = events
@@ -64,10 +64,10 @@ class Memories:
         self._all: list[Entry] | None = None
 
     @classmethod
-    def of(cls, entries: Iterable[Entry]) -> "Memories":
+    def of(cls, entries: Iterable[Entry]) -> "MemoryList":
         """Return memories that are already read."""
         found = list(entries)
-        memories = cls(len(found), msgspec.Raw(), Later((), _nothing, _called))
+        memories = cls(len(found), msgspec.Raw(), LazyEvents((), _no_events, _call))
         memories._all = found
         return memories
 
@@ -82,24 +82,24 @@ class Memories:
             self._places = {row.id: place for place, row in enumerate(rows)}
         return self._places
 
-    def some(self, ids: Sequence[str], places: Sequence[int] = ()) -> list[Entry | None]:
+    def get_many(self, ids: Sequence[str], places: Sequence[int] = ()) -> list[Entry | None]:
         """Return the memories with some ids, ``None`` for ids that do not exist; no other memory is read.
 
         ``places`` are where the memories should be; if they are, no lookup is needed.
         """
-        found: list[Entry | None] = self._events.report(lambda: self._some(ids, places))
+        found: list[Entry | None] = self._events.report(lambda: self._read_some(ids, places))
         return found
 
-    def _some(self, ids: Sequence[str], places: Sequence[int]) -> list[Entry | None]:
+    def _read_some(self, ids: Sequence[str], places: Sequence[int]) -> list[Entry | None]:
         if places and max(places) < self._count:
-            found = self._at(places)
+            found = self._read_places(places)
             if [entry.id for entry in found] == ids:
                 return list(found)
         known = [self.places.get(entry_id) for entry_id in ids]
-        read = iter(self._at([place for place in known if place is not None]))
+        read = iter(self._read_places([place for place in known if place is not None]))
         return [None if place is None else next(read) for place in known]
 
-    def _at(self, places: Sequence[int]) -> list[Entry]:
+    def _read_places(self, places: Sequence[int]) -> list[Entry]:
         """Return the memories at the given places."""
         if self._all is not None:
             return [self._all[place] for place in places]
@@ -128,11 +128,11 @@ class Memories:
         self._all, self._found, self._rows = entries, {}, []
 
 
-def _nothing(_: Sequence[int]) -> list[Event]:
+def _no_events(_: Sequence[int]) -> list[Event]:
     return []
 
 
-def _called(use: Callable[[], Any]) -> Any:
+def _call(use: Callable[[], Any]) -> Any:
     return use()
 
 
@@ -140,7 +140,7 @@ def _entry(row: tuple[Any, ...], event: Event) -> Entry:
     """Return a memory from its row and the event at its ``body_seq``."""
     entry_id, category, importance, access_count, status, *others, blank = row
     content, keywords, extra = body_of(event, entry_id)
-    words = () if "keywords" in blank else interned(keywords)
+    words = () if "keywords" in blank else intern_words(keywords)
     extra = None if "metadata" in blank else extra
     entry: Entry = _MAKE(entry_id, content, category, words, importance, access_count, status, extra, *others, blank)
     return entry
@@ -164,7 +164,7 @@ class Facts:
         self._doubled: set[str] = set()
         """Contents that several memories had: an erased merge, or an update, can leave a memory with the content of
         another."""
-        self._packed: Memories | None = None
+        self._packed: MemoryList | None = None
         """Holds the memories until a caller asks for all of them or changes one."""
         self.erased: dict[str, None] = {}
         self.unmerged: dict[int, None] = {}  # The seqs of the merges that were reversed.
@@ -190,9 +190,9 @@ class Facts:
             self._packed = None
         return self._entries
 
-    def memories(self) -> Memories:
+    def memories(self) -> MemoryList:
         """Return the memories as they are now; events that are folded later do not change them."""
-        return Memories.of(self._entries.values()) if self._packed is None else self._packed
+        return MemoryList.of(self._entries.values()) if self._packed is None else self._packed
 
     copy = copy_slots
 
@@ -228,7 +228,7 @@ class Facts:
         self._doubled.clear()
         self.coming.clear()
 
-    def with_content(self, content: str) -> Entry | None:
+    def find_content(self, content: str) -> Entry | None:
         """Return the live memory with exactly this content, the first one that was added."""
         entries = self.entries
         if content in self._doubled:
@@ -243,7 +243,7 @@ class Facts:
 
     def advance(self, stamp: Stamp, event: Event) -> None:
         """Record the seq of an event, and the ids that it touches."""
-        self.recent.append((self.seq, stamp.seq, touched(event)))
+        self.recent.append((self.seq, stamp.seq, changed_ids(event)))
         self.seq = stamp.seq
 
     def _note_content(self, entry: Entry) -> None:
@@ -257,28 +257,28 @@ class Facts:
     def pack(self) -> Cut[Entry]:
         before = [self.seq, self.model, self.dim, list(self.erased), list(self.unmerged)]
         entries = self.entries.values()
-        return Cut(before, entries, self.coming.packed(), row_of=_ROW_OF, seq_of=attrgetter("body_seq"))
+        return Cut(before, entries, self.coming.pack(), row_of=_ROW_OF, seq_of=attrgetter("body_seq"))
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "Facts":
-        facts = cls._begun(inline)
+        facts = cls._unpack_head(inline)
         rows: list[tuple[Any, ...]] = msgspec.convert(inline[_ROWS_PLACE], list[_ROW])  # type: ignore[valid-type]
         for row, (event, _) in zip(rows, events, strict=True):
             facts.put(_entry(row, event))
-        facts.coming = PendingVectors.unpacked(inline[_ROWS_PLACE + 1 :])
+        facts.coming = PendingVectors.unpack(inline[_ROWS_PLACE + 1 :])
         return facts
 
     @classmethod
-    def unpack_later(cls, inline: msgspec.Raw, events: Later) -> "Facts":
+    def unpack_later(cls, inline: msgspec.Raw, events: LazyEvents) -> "Facts":
         """Return the state that was packed, whose memories are read on demand."""
         parts = _DECODE_PARTS(inline)
-        memories = Memories(len(events), parts[_ROWS_PLACE], events)
-        facts = cls._begun(list(map(_DECODE, parts[:_ROWS_PLACE])), memories)
-        facts.coming = PendingVectors.unpacked(list(map(_DECODE, parts[_ROWS_PLACE + 1 :])))
+        memories = MemoryList(len(events), parts[_ROWS_PLACE], events)
+        facts = cls._unpack_head(list(map(_DECODE, parts[:_ROWS_PLACE])), memories)
+        facts.coming = PendingVectors.unpack(list(map(_DECODE, parts[_ROWS_PLACE + 1 :])))
         return facts
 
     @classmethod
-    def _begun(cls, inline: list[Any], packed: Memories | None = None) -> "Facts":
+    def _unpack_head(cls, inline: list[Any], packed: MemoryList | None = None) -> "Facts":
         facts = cls()
         facts._packed = packed
         facts.seq, model, facts.dim, erased, unmerged = msgspec.convert(inline[:_ROWS_PLACE], _BEFORE)
@@ -328,7 +328,7 @@ def _memory_added(facts: Facts, stamp: Stamp, event: MemoryAdded) -> None:
         facts.erase(event.id)
         return
     facts.set_embedder(event.vector, event.model)
-    facts.put(replace(entry_of(event, stamp), words=interned(event.keywords)))
+    facts.put(replace(entry_of(event, stamp), words=intern_words(event.keywords)))
 
 
 @FACTS.on(MemoryUpdated)
@@ -338,28 +338,28 @@ def _memory_updated(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
     if entry is None:
         return
     if stamp.erased:
-        _take_back(facts, entry, event)
+        _erase_update(facts, entry, event)
         return
     facts.set_embedder(event.vector, event.model)
-    facts.put(updated(entry, stamp, event))
+    facts.put(apply_update(entry, stamp, event))
 
 
-def updated(entry: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
+def apply_update(entry: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
     """Return a memory after an update."""
-    changes: dict[str, Any] = {"updated_ns": when(stamp.time_ns, stamp)}
+    changes: dict[str, Any] = {"updated_ns": final_time(stamp.time_ns, stamp)}
     if event.category is not None:
         changes["category"] = event.category
     if event.importance is not None:
         changes["importance"] = event.importance
     if event.content is not None:
-        changes |= {"content": event.content, "words": interned(event.keywords), "extra": event.extra}
+        changes |= {"content": event.content, "words": intern_words(event.keywords), "extra": event.extra}
         changes |= {"body_seq": stamp.seq, "blank": ()}
     if event.vector:
         changes["vector_seq"] = stamp.seq
     return replace(entry, **changes)
 
 
-def _take_back(facts: Facts, entry: Entry, event: MemoryUpdated) -> None:
+def _erase_update(facts: Facts, entry: Entry, event: MemoryUpdated) -> None:
     if "content" in event.changed:
         facts.erase(event.id)
         return
@@ -393,18 +393,18 @@ def _memory_merged(facts: Facts, stamp: Stamp, event: MemoryMerged) -> None:
             facts.erased[event.other] = None
         return
     facts.set_embedder(event.vector, event.model)
-    facts.put(merged(entry, stamp, event))
+    facts.put(apply_merge(entry, stamp, event))
 
 
-def merged(entry: Entry, stamp: Stamp, event: MemoryMerged) -> Entry:
+def apply_merge(entry: Entry, stamp: Stamp, event: MemoryMerged) -> Entry:
     """Return a memory after a merge."""
     return replace(
         entry,
         content=event.content,
-        words=interned(event.keywords),
+        words=intern_words(event.keywords),
         importance=event.importance,
         extra=event.extra,
-        updated_ns=when(stamp.time_ns, stamp),
+        updated_ns=final_time(stamp.time_ns, stamp),
         body_seq=stamp.seq,
         blank=(),
         vector_seq=stamp.seq if event.vector else entry.vector_seq,
@@ -424,20 +424,20 @@ def _memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
             facts.erased[event.other] = None
         return
     if entry is not None:
-        facts.put(unmerged(entry, stamp, event))
+        facts.put(apply_unmerge(entry, stamp, event))
     if event.other:
         facts.set_embedder(event.vector, event.model)
         facts.erased.pop(event.other, None)  # If the merge was erased, but not the reversal.
-        facts.put(replace(returned(event), body_seq=stamp.seq, vector_seq=stamp.seq))
+        facts.put(replace(unmerged_entry(event), body_seq=stamp.seq, vector_seq=stamp.seq))
 
 
-def unmerged(entry: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
+def apply_unmerge(entry: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
     """Return the memory that had absorbed another one, after the reversal."""
-    changes: dict[str, Any] = {"updated_ns": when(stamp.time_ns, stamp)}
+    changes: dict[str, Any] = {"updated_ns": final_time(stamp.time_ns, stamp)}
     if event.importance is not None:  # An unchanged importance may be that of a merge that is erased later.
         changes["importance"] = event.importance
     if event.content is not None:
-        changes |= {"content": event.content, "words": interned(event.keywords), "extra": event.extra}
+        changes |= {"content": event.content, "words": intern_words(event.keywords), "extra": event.extra}
         changes |= {"body_seq": stamp.seq, "blank": ()}
     if event.kept_vector:
         changes["vector_seq"] = event.kept_vector
@@ -449,12 +449,12 @@ def _memory_reviewed(facts: Facts, stamp: Stamp, event: MemoryReviewed) -> None:
     facts.advance(stamp, event)
     entry = facts.entries.get(event.id)
     if entry is not None:
-        facts.put(reviewed(entry, stamp, event))
+        facts.put(apply_review(entry, stamp, event))
 
 
-def reviewed(entry: Entry, stamp: Stamp, event: MemoryReviewed) -> Entry:
+def apply_review(entry: Entry, stamp: Stamp, event: MemoryReviewed) -> Entry:
     """Return a memory after a review."""
-    return replace(entry, status=event.status, updated_ns=when(stamp.time_ns, stamp))
+    return replace(entry, status=event.status, updated_ns=final_time(stamp.time_ns, stamp))
 
 
 @FACTS.on(MemoriesDecayed)
@@ -479,7 +479,7 @@ def _memories_recalled(facts: Facts, stamp: Stamp, event: MemoriesRecalled) -> N
     for entry_id in event.ids:
         entry = facts.entries.get(entry_id)
         if entry is not None:
-            accessed_ns = when(stamp.occurred_ns, stamp)
+            accessed_ns = final_time(stamp.occurred_ns, stamp)
             facts.put(replace(entry, access_count=entry.access_count + 1, accessed_ns=accessed_ns))
 
 

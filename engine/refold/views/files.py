@@ -97,10 +97,10 @@ class FileRenamed(Event, frozen=True, tag=83):
         _check_path("path", self.path)
         _check_path("new_path", self.new_path)
         if f"{self.new_path}/".startswith(f"{self.path}/"):
-            raise msgspec.ValidationError(f"{checks.shown(self.path)} is moved into itself")
+            raise msgspec.ValidationError(f"{checks.brief(self.path)} is moved into itself")
 
 
-class Node(Struct, frozen=True, array_like=True, gc=False):
+class FileNode(Struct, frozen=True, array_like=True, gc=False):
     """A file, or a directory, which has no text.
 
     ``chain`` holds the seqs of the events that make up the text, ``named`` the seq of the event that gave it its path.
@@ -118,27 +118,27 @@ class Tree:
     __slots__ = ("nodes", "places")
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, FileNode] = {}
         self.places: dict[str, str] = {}
 
     copy = copy_slots
 
-    def under(self, path: str) -> list[str]:
+    def paths_under(self, path: str) -> list[str]:
         """Return a path and the paths under it, if they exist."""
         beginning = f"{path}/"
         return [inner for inner in self.nodes if inner == path or inner.startswith(beginning)]
 
-    def put(self, path: str, node: Node, maker: str) -> None:
+    def put(self, path: str, node: FileNode, maker: str) -> None:
         """Put a node at a path; missing parents get ids derived from the maker's, and the node's ``named`` seq."""
         parts = path.split("/")[2:]
         for depth in range(1, len(parts)):
             parent = "/".join((ROOT, *parts[:depth]))
             directory = self.nodes.get(parent)
             if directory is None or directory.text is not None:
-                self._hold(parent, Node(f"{maker}.{depth}", None, (), node.named))
-        self._hold(path, node)
+                self._put_node(parent, FileNode(f"{maker}.{depth}", None, (), node.named))
+        self._put_node(path, node)
 
-    def _hold(self, path: str, node: Node) -> None:
+    def _put_node(self, path: str, node: FileNode) -> None:
         self.drop(path)
         self.drop_ids([node.id])  # No verb assigns an id twice, but an edited export can.
         self.nodes[path] = node
@@ -146,7 +146,7 @@ class Tree:
 
     def drop(self, path: str) -> None:
         if path in self.nodes:
-            for inner in self.under(path):
+            for inner in self.paths_under(path):
                 self.places.pop(self.nodes.pop(inner).id, None)
 
     def drop_ids(self, ids: Iterable[str]) -> None:
@@ -158,7 +158,7 @@ class Tree:
 
     def move(self, path: str, new_path: str, maker: str, seq: int) -> None:
         """Move a path and everything under it; if it no longer exists, nothing moves."""
-        moved = [(inner, self.nodes[inner]) for inner in self.under(path)]
+        moved = [(inner, self.nodes[inner]) for inner in self.paths_under(path)]
         self.drop(path)
         for inner, node in moved:
             self.put(new_path + inner[len(path) :], replace(node, named=seq), maker)
@@ -178,7 +178,7 @@ class Tree:
         for path, node_id, text, chain, named in msgspec.convert(inline or [], _ROWS):
             is_pointed = text is None and chain
             whole = _text_of([event for event, _ in islice(located, len(chain))]) if is_pointed else text
-            tree.nodes[path] = Node(node_id, whole, chain, named)
+            tree.nodes[path] = FileNode(node_id, whole, chain, named)
             tree.places[node_id] = path
         return tree
 
@@ -194,7 +194,7 @@ class Tree:
 
 def _check_path(field: str, path: str) -> None:
     if not _is_place(path):
-        raise msgspec.ValidationError(f"{field} is {checks.shown(path)}, where no file can be")
+        raise msgspec.ValidationError(f"{field} is {checks.brief(path)}, where no file can be")
 
 
 def _is_place(path: str) -> bool:
@@ -234,7 +234,7 @@ FILES = View("files", kinds=("files",), state=Tree)
 @FILES.on(FileCreated)
 def _file_created(tree: Tree, stamp: Stamp, event: FileCreated) -> None:
     if not stamp.erased:
-        tree.put(event.path, Node(event.id, event.text, (stamp.seq,), stamp.seq), event.id)
+        tree.put(event.path, FileNode(event.id, event.text, (stamp.seq,), stamp.seq), event.id)
 
 
 @FILES.on(FileEdited)

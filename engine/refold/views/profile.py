@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from refold import checks
 from refold.event import Event, Located, Stamp, View
-from refold.views.base import Keyed, copy_slots
+from refold.views.base import KeyedValues, copy_slots
 
 
 class ProfileSet(Event, frozen=True, tag=16):
@@ -47,7 +47,7 @@ class ProfileFacts:
     __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self.entries: Keyed[str] = Keyed()
+        self.entries: KeyedValues[str] = KeyedValues()
 
     copy = copy_slots
 

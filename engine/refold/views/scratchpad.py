@@ -6,7 +6,7 @@ import msgspec
 
 from refold import checks
 from refold.event import ConversationEnded, Event, ForkDropped, Located, Stamp, StateImported, View
-from refold.views.base import Keyed, copy_slots
+from refold.views.base import KeyedValues, copy_slots
 
 
 class ScratchpadSet(Event, frozen=True, tag=5):
@@ -77,7 +77,7 @@ class Scratch:
     __slots__ = ("entries", "notes")
 
     def __init__(self) -> None:
-        self.entries: Keyed[str] = Keyed()
+        self.entries: KeyedValues[str] = KeyedValues()
         self.notes: list[tuple[int, str]] = []
 
     copy = copy_slots
@@ -158,7 +158,7 @@ def _note_added(scratch: Scratch, stamp: Stamp, event: NoteAdded) -> None:
 
 
 @SCRATCH.on(ScratchpadCleared, ConversationEnded, ForkDropped)
-def _cleared(scratch: Scratch, stamp: Stamp, event: Event) -> None:
+def _clear(scratch: Scratch, stamp: Stamp, event: Event) -> None:
     scratch.clear()
 
 

@@ -72,7 +72,7 @@ def _conversation_opened(session: Session, stamp: Stamp, event: ConversationOpen
 
 
 @SESSION.on(Forked, Restored)
-def _based(session: Session, stamp: Stamp, event: Event) -> None:
+def _set_base(session: Session, stamp: Stamp, event: Event) -> None:
     assert isinstance(event, (Forked, Restored)), event
     session.unknown = event.project is None and (stamp.erased or session.unknown)
     session.project = event.project
@@ -218,7 +218,7 @@ class Work:
             return work
         work.calls, work.extracted = msgspec.convert(inline, tuple[dict[str, int], int])
         for event, stamp in events:
-            _hold(work, stamp, event)
+            _apply_event(work, stamp, event)
         return work
 
     def logical(self) -> Any:
@@ -236,7 +236,7 @@ class Work:
         return values | {"extracted": self.extracted}
 
 
-def _hold(work: Work, stamp: Stamp, event: Event) -> None:
+def _apply_event(work: Work, stamp: Stamp, event: Event) -> None:
     if isinstance(event, TaskDescribed):
         work.task, work.task_seq = event.text, stamp.seq
     elif isinstance(event, FileRead):
@@ -259,7 +259,7 @@ def _tool_executed(work: Work, stamp: Stamp, event: ToolExecuted) -> None:
 def _task_described(work: Work, stamp: Stamp, event: TaskDescribed) -> None:
     """Set the task in place of an earlier one; an erased event leaves the earlier one."""
     if not stamp.erased:
-        _hold(work, stamp, event)
+        _apply_event(work, stamp, event)
 
 
 @WORK.on(FileRead)
@@ -267,13 +267,13 @@ def _file_read(work: Work, stamp: Stamp, event: FileRead) -> None:
     """Hold the file as it was when last read; files are in the order of their last reads."""
     if not stamp.erased:
         work.files.pop(event.path, None)
-        _hold(work, stamp, event)
+        _apply_event(work, stamp, event)
 
 
 @WORK.on(FindingNoted)
 def _finding_noted(work: Work, stamp: Stamp, event: FindingNoted) -> None:
     if not stamp.erased:
-        _hold(work, stamp, event)
+        _apply_event(work, stamp, event)
 
 
 @WORK.on(MemoriesExtracted)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.event import Event, Located, Stamp, View
-from refold.views.base import Keyed, copy_slots
+from refold.views.base import KeyedValues, copy_slots
 
 GENERATED: Final = "generated"
 REFINED: Final = "refined"
@@ -241,8 +241,8 @@ class Library:
         self.learned: dict[str, LearnedSkill] = {}
         self._ids: dict[str, str] | None = {}
         """The first id of each name; ``None`` if it has to be looked up again."""
-        self.toggles: Keyed[str] = Keyed()
-        self.notes: Keyed[str] = Keyed()
+        self.toggles: KeyedValues[str] = KeyedValues()
+        self.notes: KeyedValues[str] = KeyedValues()
         self.uses: dict[str, SkillUsage] = {}
         self.selections: dict[str, Selection] = {}
 
@@ -252,7 +252,7 @@ class Library:
         """Return whether a skill is switched on, which is the default."""
         return self.toggles.values.get(name, ON) == ON
 
-    def named(self, name: str) -> LearnedSkill | None:
+    def find(self, name: str) -> LearnedSkill | None:
         """Return the learned skill with a name or an id."""
         if self._ids is None:
             self._ids = {skill.name: skill.id for skill in reversed(self.learned.values())}
@@ -301,7 +301,7 @@ class Library:
             event, stamp = next(located)
             assert isinstance(event, _SkillContent), f"seq {stamp.seq} was packed as a skill"
             assert event.id == id_, f"seq {stamp.seq} was packed as skill {id_}"
-            library.put(replace(learned_of(event, stamp, created_ns), status=status, updated_ns=updated_ns))
+            library.put(replace(learned_skill(event, stamp, created_ns), status=status, updated_ns=updated_ns))
         for event, stamp in located:
             assert isinstance(event, SkillsSelected), f"seq {stamp.seq} was packed as a selection"
             library.select(selection_of(event, stamp))
@@ -328,7 +328,7 @@ class Library:
         }
 
 
-def learned_of(event: _SkillContent, stamp: Stamp, created_ns: int | None = None) -> LearnedSkill:
+def learned_skill(event: _SkillContent, stamp: Stamp, created_ns: int | None = None) -> LearnedSkill:
     """Return the skill that an event describes."""
     fields = {
         name: getattr(event, name) for name in ("id", "name", "description", "tags", "kind", "sessions", "status")
@@ -362,7 +362,7 @@ SKILLS = View("skills", kinds=("skills",), state=Library)
 @SKILLS.on(SkillLearned)
 def _skill_learned(library: Library, stamp: Stamp, event: SkillLearned) -> None:
     if not stamp.erased:
-        library.put(learned_of(event, stamp))
+        library.put(learned_skill(event, stamp))
 
 
 @SKILLS.on(SkillRefined)
@@ -372,7 +372,7 @@ def _skill_refined(library: Library, stamp: Stamp, event: SkillRefined) -> None:
     if stamp.erased:
         library.drop(event.id)
     else:
-        library.put(learned_of(event, stamp, None if skill is None else skill.created_ns))
+        library.put(learned_skill(event, stamp, None if skill is None else skill.created_ns))
 
 
 @SKILLS.on(SkillReviewed)

@@ -19,7 +19,7 @@ from refold.event import (
     decode_json,
     unpack_json,
 )
-from refold.views.base import Keyed, copy_slots
+from refold.views.base import KeyedValues, copy_slots
 
 TEMP: Final = "temp:"
 SESSION: Final = "session:"
@@ -88,7 +88,7 @@ class Scopes:
     __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self.entries: Keyed[bytes] = Keyed()
+        self.entries: KeyedValues[bytes] = KeyedValues()
 
     copy = copy_slots
 
@@ -140,7 +140,7 @@ def _state_deleted(scopes: Scopes, stamp: Stamp, event: StateDeleted) -> None:
 
 
 @STATE.on(RoundEnded, ConversationEnded)
-def _temp_ended(scopes: Scopes, stamp: Stamp, event: Event) -> None:
+def _drop_temp(scopes: Scopes, stamp: Stamp, event: Event) -> None:
     scopes.entries.drop_where(_is_temp)
 
 

@@ -18,7 +18,7 @@ def is_reserved(name: str) -> bool:
     return name.startswith(ERASED_PREFIX) and name.removeprefix(ERASED_PREFIX).isdigit()
 
 
-class Named(Struct, frozen=True, array_like=True, gc=False):
+class NamedSnapshot(Struct, frozen=True, array_like=True, gc=False):
     """A named snapshot: its name, the number of its stream (0: the whole memory), and the seq that it points at.
 
     ``cut`` is the seq of the whole log at which it was taken.
@@ -44,7 +44,7 @@ class StoreSettings:
     __slots__ = ("branches", "erased", "numbers", "snapshots")
 
     def __init__(self) -> None:
-        self.snapshots: dict[tuple[int, str], Named] = {}
+        self.snapshots: dict[tuple[int, str], NamedSnapshot] = {}
         self.erased: list[int] = []
         self.branches: list[Branch] = []
         """In the order of forking: the first is branch 1. Only the main line knows all of them."""
@@ -57,12 +57,12 @@ class StoreSettings:
         self.numbers[branch.name] = len(self.branches)
 
     def pack(self) -> tuple[Any, list[int]]:
-        return [list(self.snapshots.values()), self.erased, *_some(self.branches)], []
+        return [list(self.snapshots.values()), self.erased, *_optional_rows(self.branches)], []
 
     @classmethod
     def unpack(cls, inline: Any, events: Located) -> "StoreSettings":
         settings = cls()
-        for named in msgspec.convert(inline[0], list[Named]):
+        for named in msgspec.convert(inline[0], list[NamedSnapshot]):
             settings.snapshots[named.stream, named.name] = named
         settings.erased = msgspec.convert(inline[1], list[int])
         for rows in inline[2:]:
@@ -72,14 +72,14 @@ class StoreSettings:
 
     def logical(self) -> Any:
         rows = [[named.stream, named.name, named.seq] for named in self.snapshots.values()]
-        some = _some(self.branches)
+        some = _optional_rows(self.branches)
         return [sorted(rows), sorted(self.erased), *some] if rows or self.erased or some else None
 
     def plain(self) -> dict[str, Any]:
         return {f"{named.stream}/{named.name}": named.seq for named in self.snapshots.values()}
 
 
-def _some(branches: list[Branch]) -> list[list[Branch]]:
+def _optional_rows(branches: list[Branch]) -> list[list[Branch]]:
     """Return the branches if there are any, so that the rows of stores without branches keep their old form."""
     return [branches] if branches else []
 
@@ -90,7 +90,7 @@ SETTINGS = View("settings", kinds=("store",), state=StoreSettings)
 @SETTINGS.on(SnapshotNamed)
 def _snapshot_named(settings: StoreSettings, stamp: Stamp, event: SnapshotNamed) -> None:
     if not stamp.erased:
-        settings.snapshots[event.base_stream, event.name] = Named(
+        settings.snapshots[event.base_stream, event.name] = NamedSnapshot(
             event.name, event.base_stream, event.base_seq, stamp.seq
         )
 
@@ -156,23 +156,23 @@ USAGES: Final = ("memory_extracted", "memory_injected", "skill_matched", "skill_
 def default_of(name: object) -> bool | int:
     """Return the default value of a setting; raises ``InvalidInput`` for an unknown name."""
     if not isinstance(name, str) or name not in DEFAULTS:
-        checks.invalid(f"there is no setting {checks.shown(name)}; there are {', '.join(DEFAULTS)}")
+        checks.invalid(f"there is no setting {checks.brief(name)}; there are {', '.join(DEFAULTS)}")
     return DEFAULTS[name]
 
 
-def checked_setting(name: str, value: object) -> bool | int:
+def check_setting(name: str, value: object) -> bool | int:
     """Return the value of a setting; raises ``InvalidInput`` for a value of another type."""
     if isinstance(default_of(name), bool):
         return checks.flag(value, name)
     return checks.integer(value, name, 0, _NUMBER_MAX, "the most of a setting")
 
 
-def checked_usage(kind: object, count: object, score: object) -> tuple[str, int, float]:
+def check_usage(kind: object, count: object, score: object) -> tuple[str, int, float]:
     """Return a kind of use, its count, and its score."""
     known = checks.one_of(kind, "kind", USAGES)
     counted = checks.integer(count, "count", 0, _NUMBER_MAX, "the most of a count")
     if not isinstance(score, (int, float)) or isinstance(score, bool) or not abs(score) <= _SCORE_MAX:
-        checks.invalid(f"score is {checks.shown(score)}; give a number, at most {_SCORE_MAX:g} either way")
+        checks.invalid(f"score is {checks.brief(score)}; give a number, at most {_SCORE_MAX:g} either way")
     return known, counted, float(score)
 
 
@@ -187,7 +187,7 @@ class SettingChanged(Event, frozen=True, tag=44):
 
     def check(self, *, is_erased: bool) -> None:
         if not is_erased:
-            checked_setting(self.key, unpack_json(self.packed))
+            check_setting(self.key, unpack_json(self.packed))
 
 
 class UsageCounted(Event, frozen=True, tag=45):
@@ -203,7 +203,7 @@ class UsageCounted(Event, frozen=True, tag=45):
     project: str = ""
 
     def check(self, *, is_erased: bool) -> None:  # noqa: ARG002 - an erased event keeps its kind and count
-        checked_usage(self.kind, self.count, self.score)
+        check_usage(self.kind, self.count, self.score)
 
     def mentions(self) -> tuple[str, ...]:
         return (self.conversation,)

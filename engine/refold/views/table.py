@@ -93,7 +93,7 @@ def check_key(joined: str) -> str:
     """Return a joined key; raises ``InvalidInput`` for an empty part, ``LimitExceeded`` for a key that is too long."""
     checks.key(joined)
     if "" in joined.split(SEPARATOR):
-        checks.invalid(f"key {checks.shown(joined)} has an empty part; give each part at least one character")
+        checks.invalid(f"key {checks.brief(joined)} has an empty part; give each part at least one character")
     return joined
 
 
@@ -141,19 +141,19 @@ class Items:
             self._keys.pop(before or 0, None)
             self._keys[seq] = key
         self.seqs[key] = seq
-        self._end(key, expires_ns)
+        self._set_expiry(key, expires_ns)
 
-    def _end(self, key: str, expires_ns: int) -> None:
+    def _set_expiry(self, key: str, expires_ns: int) -> None:
         if expires_ns:
             self.expires[key] = expires_ns
         else:
             self.expires.pop(key, None)
 
-    def end_at(self, seq: int, expires_ns: int) -> None:
+    def set_expiry_at(self, seq: int, expires_ns: int) -> None:
         """Set the expiry time of the item that was put at a seq, if it still exists; 0 for never."""
         key = self._key_at(seq)
         if key is not None:
-            self._end(key, expires_ns)
+            self._set_expiry(key, expires_ns)
 
     def drop(self, key: str) -> None:
         seq = self.seqs.pop(key, None)
@@ -245,4 +245,4 @@ def _items_deleted(items: Items, stamp: Stamp, event: ItemsDeleted) -> None:
 
 @TABLE.on(ItemEndSet)
 def _item_end_set(items: Items, _: Stamp, event: ItemEndSet) -> None:
-    items.end_at(event.prior, event.expires_ns)
+    items.set_expiry_at(event.prior, event.expires_ns)

@@ -25,7 +25,7 @@ from refold.message import (
     imported_messages,
     message_digest,
     plain_message,
-    replaced,
+    replace_content,
 )
 from refold.views.base import copy_slots
 
@@ -246,12 +246,12 @@ class Window:
         self.queue.append(message)
         self.tokens += event.tokens
         if event.pinned or self.pinned:
-            self._account_pinned(message)
+            self._count_pinned(message)
         if self.ranks is not None:
             self._rank(message, self.ranks)
         return True
 
-    def govern(self, policy: int, window_tokens: int) -> None:
+    def set_policy(self, policy: int, window_tokens: int) -> None:
         """Set the policy and the budget that eviction follows."""
         self.policy, self.window_tokens = policy, window_tokens
         self.limit = window_tokens // 2 if policy == POLICIES["fifo-recall"] else window_tokens
@@ -262,7 +262,7 @@ class Window:
         else:
             self._rerank(self.ranks)  # Keys count importance in units of the budget.
 
-    def _account_pinned(self, message: Message) -> None:
+    def _count_pinned(self, message: Message) -> None:
         event = message.event
         leader = self.owners.get(event.id, event.id)
         if leader in self.pinned:
@@ -402,9 +402,9 @@ class Window:
             lowest = next((each for each in ranks.bases if each != newest and each not in self.pinned), None)
             if lowest is None:
                 break
-            self._leave(lowest, ranks)
+            self._evict_group(lowest, ranks)
         if self.tokens > self.limit and newest in ranks.bases and newest not in self.pinned:
-            self._leave(newest, ranks)
+            self._evict_group(newest, ranks)
         self._compact()
 
     def _evict_weighted(self, ranks: Ranks, newest: str) -> None:
@@ -416,13 +416,13 @@ class Window:
             if leader_id == newest:
                 is_held = True
             else:
-                self._leave(leader_id, ranks)
+                self._evict_group(leader_id, ranks)
         if is_held:
             self._push(newest, ranks)
         if not ranks.weights:
             ranks.heap = []
 
-    def _leave(self, leader_id: str, ranks: Ranks) -> None:
+    def _evict_group(self, leader_id: str, ranks: Ranks) -> None:
         _, leader = ranks.bases.pop(leader_id)
         if ranks.weights:
             ranks.weights.pop(leader_id, None)
@@ -506,16 +506,16 @@ class Window:
     def pin(self, message_id: str, *, pinned: bool) -> None:
         """Pin or unpin a live message."""
         self.repinned ^= {message_id}
-        self._fill([_repinned(message, pinned) if message.id == message_id else message for message in self.live()])
+        self._fill([_set_pinned(message, pinned) if message.id == message_id else message for message in self.live()])
 
     def replace(self, event: MessageReplaced, stamp: Stamp) -> None:
         """Replace the content of a message in place; answers to calls that it no longer makes leave."""
         self.replaced[event.id] = stamp.seq
         live = self.live()
         if any(message.id == event.id for message in live):
-            self._fill([replaced(each, event, stamp) if each.id == event.id else each for each in live])
+            self._fill([replace_content(each, event, stamp) if each.id == event.id else each for each in live])
 
-    def pinned_with(self, event: MessageAppended) -> int:
+    def pinned_tokens_after(self, event: MessageAppended) -> int:
         """Return the tokens of the pinned groups as they would be after appending the event."""
         leader = event.id
         if event.answers is not None:
@@ -540,7 +540,7 @@ class Window:
         seqs = [message.stamp.seq for message in live if message.stamp.seq != origin]
         inline = [self.window_tokens, self.counter, self.policy, origin, imported]
         repinned = sorted(message.id for message in live if message.id in self.repinned) if self.repinned else []
-        more = self._more()
+        more = self._policy_state()
         if self.replaced:
             inline += [repinned, *(more or [None]), self.replaced]
             contents = ((self.replaced.get(message.id, 0), message.stamp.seq) for message in live)
@@ -555,7 +555,7 @@ class Window:
         window_tokens, window.counter, policy, window.origin, imported = msgspec.convert(
             inline[:_INLINE_COUNT], _INLINE
         )
-        window.govern(policy, window_tokens)
+        window.set_policy(policy, window_tokens)
         rest = inline[_INLINE_COUNT:]
         repinned, more, window.replaced = msgspec.convert([*rest, *([], None, {})[len(rest) :]], _REST)
         window.repinned = set(repinned)
@@ -590,7 +590,7 @@ class Window:
             window.summary, window.summarized = msgspec.convert(more, tuple[str, int])
         return window
 
-    def _more(self) -> list[Any]:
+    def _policy_state(self) -> list[Any]:
         """Return the policy's state besides the messages; empty if it has none."""
         if self.ranks is not None:
             return [self._rank_rows(self.ranks)]
@@ -598,15 +598,15 @@ class Window:
 
     def _enter_packed(self, message: Message, contents: dict[str, tuple[MessageReplaced, Stamp]]) -> None:
         if message.id in self.repinned:
-            message = _repinned(message, not message.pinned)
+            message = _set_pinned(message, not message.pinned)
         content = contents.get(message.id)
-        self.enter(message if content is None else replaced(message, *content))
+        self.enter(message if content is None else replace_content(message, *content))
 
     def logical(self, digest_of: Callable[[Message], bytes] = message_digest) -> Any:
         if not self.policy:
             return None
         digests = list(map(digest_of, self.live()))
-        return [self.window_tokens, self.counter, self.policy, digests, *self._more()]
+        return [self.window_tokens, self.counter, self.policy, digests, *self._policy_state()]
 
     def plain(self) -> dict[str, Any]:
         messages = {message.id: plain_message(message) for message in self.live()}
@@ -622,7 +622,7 @@ class Window:
         return {**counts, **more, "messages": messages}
 
     def content(self) -> Any:
-        return [self.window_tokens, self.counter, self.policy, self.live(), self._more()]
+        return [self.window_tokens, self.counter, self.policy, self.live(), self._policy_state()]
 
 
 class _Policies(dict[int, Callable[[Window], None]]):
@@ -659,7 +659,7 @@ _REST: Final[Any] = tuple[list[str], Any, dict[str, int]]
 """The other packed values: pins that changed later, the state of the policy, and the replaced contents."""
 
 
-def _repinned(message: Message, pinned: bool) -> Message:  # noqa: FBT001 - the value of the field
+def _set_pinned(message: Message, pinned: bool) -> Message:  # noqa: FBT001 - the value of the field
     return Message(msgspec.structs.replace(message.event, pinned=pinned), message.stamp)
 
 
@@ -669,7 +669,7 @@ WINDOW = View("window", kinds=("conversation",), state=Window)
 @WINDOW.on(ConversationOpened)
 def _conversation_opened(window: Window, stamp: Stamp, event: ConversationOpened) -> None:
     window.counter = event.counter
-    window.govern(event.policy, event.window_tokens)
+    window.set_policy(event.policy, event.window_tokens)
 
 
 @WINDOW.on(MessageAppended)
@@ -735,7 +735,7 @@ def _message_pinned(window: Window, stamp: Stamp, event: MessagePinned) -> None:
 
 @WINDOW.on(WindowResized)
 def _window_resized(window: Window, stamp: Stamp, event: WindowResized) -> None:
-    window.govern(window.policy, event.window_tokens)
+    window.set_policy(window.policy, event.window_tokens)
     EVICTION[window.policy](window)
 
 
@@ -760,7 +760,7 @@ def _window_summarized(window: Window, stamp: Stamp, event: WindowSummarized) ->
 def _state_imported(window: Window, stamp: Stamp, event: StateImported) -> None:
     window.clear()
     window.counter = event.counter
-    window.govern(event.policy, event.window_tokens)
+    window.set_policy(event.policy, event.window_tokens)
     window.origin = stamp.seq
     window.summarized = stamp.seq if event.policy == POLICIES["summary"] else 0
     for message in imported_messages(event, stamp):
@@ -773,4 +773,4 @@ def _state_imported(window: Window, stamp: Stamp, event: StateImported) -> None:
 def _fork_dropped(window: Window, stamp: Stamp, event: ForkDropped) -> None:
     window.clear()
     window.counter, window.replaced = "", {}
-    window.govern(0, 0)
+    window.set_policy(0, 0)

@@ -16,17 +16,17 @@ from refold.memory.options import core_of
 from refold.web import comparison, projects, reasons, views
 from refold.web.parameters import (
     answer,
+    check_seq,
     fields,
     flag,
-    happened,
     limit,
+    memory_at,
     moment,
     name_in,
     name_of,
     number,
     options,
     text,
-    then,
 )
 from refold.web.problems import problem
 from refold.web.site import ACTOR, Site
@@ -48,7 +48,7 @@ def get_root(site: Site, request: Request, _: Body) -> Response:
 
 def list_sessions(site: Site, request: Request, _: Body) -> Response:
     """List sessions by id."""
-    memory, count = then(site.memory, moment(request, site.memory)), limit(request)
+    memory, count = memory_at(site.memory, moment(request, site.memory)), limit(request)
     ids = memory.conversations(after=name_of(request, "after"), limit=count)
     rows = [views.session_row(memory, session) for session in ids]
     following = ids[-1] if len(ids) == count else None
@@ -57,14 +57,14 @@ def list_sessions(site: Site, request: Request, _: Body) -> Response:
 
 def get_session(site: Site, request: Request, _: Body) -> Response:
     """Read a session, now or as of a seq: scratchpad, state, board, counts."""
-    memory, session = then(site.memory, moment(request, site.memory)), name_in(request, "session")
+    memory, session = memory_at(site.memory, moment(request, site.memory)), name_in(request, "session")
     seq = memory.head
     return answer(request, views.session_json(memory, session), version=memory.conversation(session).version, seq=seq)
 
 
 def get_window(site: Site, request: Request, _: Body) -> Response:
     """Read the window of a session, now or as of a seq."""
-    memory, session = then(site.memory, moment(request, site.memory)), name_in(request, "session")
+    memory, session = memory_at(site.memory, moment(request, site.memory)), name_in(request, "session")
     seq = memory.head
     return answer(request, views.window_json(memory, session), version=memory.conversation(session).version, seq=seq)
 
@@ -80,7 +80,7 @@ def get_step(site: Site, request: Request, _: Body) -> Response:
 
 def get_session_events(site: Site, request: Request, _: Body) -> Response:
     """Read a page of a session's events."""
-    chat = views.known_session(site.memory, name_in(request, "session"))
+    chat = views.find_session(site.memory, name_in(request, "session"))
     rows, following = views.events_page(site.memory, chat.events(number(request, "after", 0)), limit(request))
     return answer(request, {"events": rows, "next": following}, version=chat.version, seq=site.memory.head)
 
@@ -95,15 +95,15 @@ def get_track(site: Site, request: Request, _: Body) -> Response:
 def get_diff(site: Site, request: Request, _: Body) -> Response:
     """Compare a session at two seqs."""
     session, head = name_in(request, "session"), site.memory.head
-    views.known_session(site.memory, session)
-    a, b = (happened(site.memory, number(request, key, default)) for key, default in (("a", 0), ("b", head)))
+    views.find_session(site.memory, session)
+    a, b = (check_seq(site.memory, number(request, key, default)) for key, default in (("a", 0), ("b", head)))
     changes = views.diff_json(site.memory, session, a, b)
     return answer(request, {"session": session, "a": a, "b": b, "changes": changes}, seq=head)
 
 
 def get_branches(site: Site, request: Request, _: Body) -> Response:
     """List the forks that start in a session, the restores that lead back into it, and its origins."""
-    chat = views.known_session(site.memory, name_in(request, "session"))
+    chat = views.find_session(site.memory, name_in(request, "session"))
     found = site.branches.of(chat.id)
     shown = {name: [each._asdict() for each in branches] for name, branches in found.items()}
     return answer(request, shown, version=chat.version, seq=site.memory.head)
@@ -117,7 +117,7 @@ def get_what_if(site: Site, request: Request, _: Body) -> Response:
 def get_shown_context(site: Site, request: Request, _: Body) -> Response:
     """Rebuild the context that a model was shown at a seq."""
     return answer(
-        request, views.context_json(site.memory, happened(site.memory, _seq_in(request))), seq=site.memory.head
+        request, views.context_json(site.memory, check_seq(site.memory, _seq_in(request))), seq=site.memory.head
     )
 
 
@@ -129,34 +129,34 @@ def append_message(site: Site, request: Request, body: Body) -> Response:
         checks.invalid("role is missing; give user, assistant, system or tool")
     chat = site.memory.conversation(name_in(request, "session"))
     with site.memory.acting(ACTOR):
-        message = chat.append(given.pop("role"), given.pop("content", None), **given, **options(request).given())
+        message = chat.append(given.pop("role"), given.pop("content", None), **given, **options(request).to_dict())
     return answer(request, message_json(message), version=chat.version, seq=site.memory.head, status=201)
 
 
 def fork_session(site: Site, request: Request, body: Body) -> Response:
     """Fork a session at a seq."""
     given = fields(body, "id", "at")
-    chat = views.known_session(site.memory, name_in(request, "session"))
-    name, at = checks.name(given.get("id"), "id"), _whole(site, given.get("at"))
+    chat = views.find_session(site.memory, name_in(request, "session"))
+    name, at = checks.name(given.get("id"), "id"), _parse_seq(site, given.get("at"))
     with site.memory.acting(ACTOR):
         try:
-            fork = chat.fork(name, at=at, **options(request).given())
+            fork = chat.fork(name, at=at, **options(request).to_dict())
         except InvalidInput as error:
-            return _taken(error, bool(site.memory.conversation(name).version))
+            return _conflict(error, bool(site.memory.conversation(name).version))
     return answer(request, {"id": fork.id}, version=fork.version, seq=site.memory.head, status=201)
 
 
-def _taken(error: InvalidInput, is_there: bool) -> Response:  # noqa: FBT001 - whether the new name exists
+def _conflict(error: InvalidInput, is_there: bool) -> Response:  # noqa: FBT001 - whether the new name exists
     """Answer that a name is taken, if that is the cause; else raise the error."""
     if not is_there or isinstance(error, RequestTaken):
         raise error
     return problem(409, "It is there already", str(error))
 
 
-def _whole(site: Site, value: Any) -> Any:
+def _parse_seq(site: Site, value: Any) -> Any:
     """Return a seq from a body, even if JSON wrote it as 5.0; return any other value unchanged."""
     seq = int(value) if isinstance(value, float) and value.is_integer() else value
-    return happened(site.memory, seq) if isinstance(seq, int) and not isinstance(seq, bool) else seq
+    return check_seq(site.memory, seq) if isinstance(seq, int) and not isinstance(seq, bool) else seq
 
 
 # Events.
@@ -166,7 +166,7 @@ def list_events(site: Site, request: Request, _: Body) -> Response:
     """Read a page of the log, with the events of one kind or of all kinds."""
     after, until, kind = number(request, "after", 0), moment(request, site.memory, "until"), text(request, "kind")
     if kind is not None and kind not in KIND_NAMES:
-        checks.invalid(f"there is no kind of event {checks.shown(kind)}; the page on the format lists them")
+        checks.invalid(f"there is no kind of event {checks.brief(kind)}; the page on the format lists them")
     events = site.memory.events(after=min(after, site.memory.head), until=until)
     of_kind = (recorded for recorded in events if kind in (None, event_name(recorded)))
     rows, following = views.events_page(site.memory, of_kind, limit(request))
@@ -182,7 +182,7 @@ def get_event(site: Site, request: Request, _: Body) -> Response:
 def _seq_in(request: Request) -> int:
     given = str(request.path_params["seq"])
     if not (given.isascii() and given.isdecimal() and len(given) <= len(str(2**63)) and int(given)):
-        raise NotFound(f"there is no event {checks.shown(given)}; a seq is a whole number")
+        raise NotFound(f"there is no event {checks.brief(given)}; a seq is a whole number")
     return int(given)
 
 
@@ -205,7 +205,7 @@ def get_blame(site: Site, request: Request, _: Body) -> Response:
 
 def search(site: Site, request: Request, _: Body) -> Response:
     """Search the memories of a project, or the messages of one or all sessions, with the signals of each score."""
-    query, memory = text(request, "q"), then(site.memory, moment(request, site.memory))
+    query, memory = text(request, "q"), memory_at(site.memory, moment(request, site.memory))
     if query is None:
         checks.invalid("q is missing; give what to look for")
     top_k = max(number(request, "top_k", 10, 100), 1)
@@ -215,13 +215,13 @@ def search(site: Site, request: Request, _: Body) -> Response:
         hits = (
             memory.search_messages(query, top_k=top_k, explain=True)
             if session is None
-            else views.known_session(memory, session).search(query, top_k=top_k, explain=True)
+            else views.find_session(memory, session).search(query, top_k=top_k, explain=True)
         )
     elif project is not None:
         ranking = text(request, "ranking", "hybrid") or "hybrid"
         hits = memory.project(project).search(query, top_k=top_k, ranking=ranking, explain=True)
     else:
-        checks.invalid(f"in is {checks.shown(kind)}; give memories or messages")
+        checks.invalid(f"in is {checks.brief(kind)}; give memories or messages")
     return answer(request, {"project": project, **views.hits_json(hits)}, seq=memory.head)
 
 
@@ -273,9 +273,9 @@ def add_memory(site: Site, request: Request, body: Body) -> Response:
     if "content" not in given:
         checks.invalid("content is missing; give a statement")
     if "source" in given:
-        given["source"] = _whole(site, given["source"])
+        given["source"] = _parse_seq(site, given["source"])
     with site.memory.acting(ACTOR):
-        entry = project.add(given.pop("content"), **given, **options(request).given())
+        entry = project.add(given.pop("content"), **given, **options(request).to_dict())
     return answer(request, entry_json(entry), version=_version(project), seq=site.memory.head, status=201)
 
 
@@ -283,7 +283,7 @@ def update_memory(site: Site, request: Request, body: Body) -> Response:
     """Change fields of a memory."""
     given, project = fields(body, *_MEMORY_FIELDS), _project(site, request)
     with site.memory.acting(ACTOR):
-        entry = project.update(name_in(request, "memory"), **given, **options(request).given())
+        entry = project.update(name_in(request, "memory"), **given, **options(request).to_dict())
     return answer(request, entry_json(entry), version=_version(project), seq=site.memory.head)
 
 
@@ -291,7 +291,7 @@ def delete_memory(site: Site, request: Request, _: Body) -> Response:
     """Delete a memory; the log keeps it until it is erased."""
     project = _project(site, request)
     with site.memory.acting(ACTOR):
-        project.delete(name_in(request, "memory"), **options(request).given())
+        project.delete(name_in(request, "memory"), **options(request).to_dict())
     return answer(request, {"deleted": True}, version=_version(project), seq=site.memory.head)
 
 
@@ -300,7 +300,7 @@ def prune_memories(site: Site, request: Request, body: Body) -> Response:
     given, project = fields(body, "min_importance", "dry_run"), _project(site, request)
     bound = given.get("min_importance", 0.1)
     with site.memory.acting(ACTOR):
-        outcome = project.prune(bound, dry_run=given.get("dry_run", False), **options(request).given())
+        outcome = project.prune(bound, dry_run=given.get("dry_run", False), **options(request).to_dict())
     return answer(request, msgspec.to_builtins(outcome), version=_version(project), seq=site.memory.head)
 
 
@@ -308,12 +308,12 @@ def clear_memories(site: Site, request: Request, _: Body) -> Response:
     """Remove all memories of a project; the log keeps them."""
     project = _project(site, request)
     with site.memory.acting(ACTOR):
-        project.clear(**options(request).given())
+        project.clear(**options(request).to_dict())
     return answer(request, {"cleared": True}, version=_version(project), seq=site.memory.head)
 
 
 def _project(site: Site, request: Request) -> Project:
-    return then(site.memory, moment(request, site.memory)).project(name_in(request, "project"))
+    return memory_at(site.memory, moment(request, site.memory)).project(name_in(request, "project"))
 
 
 def _version(project: Project) -> int:
@@ -351,9 +351,9 @@ def add_skill(site: Site, request: Request, body: Body) -> Response:
         checks.invalid(f"{missing} is missing; give name, description and body")
     with site.skills() as skills, site.memory.acting(ACTOR):
         try:
-            made = skills.library.learn(**given, status="active", **options(request).given())
+            made = skills.library.learn(**given, status="active", **options(request).to_dict())
         except InvalidInput as error:
-            return _taken(error, any(each.name == given["name"] for each in skills.library.list()))
+            return _conflict(error, any(each.name == given["name"] for each in skills.library.list()))
     return answer(request, {"name": made.name, "status": made.status}, seq=site.memory.head, status=201)
 
 
@@ -366,11 +366,11 @@ def update_skill(site: Site, request: Request, body: Body) -> Response:
     with site.skills() as skills, site.memory.acting(ACTOR):
         skill, head = skills.find(name), site.memory.head
         if edit:
-            skill = skills.edit(name, **edit, **options(request).given())
+            skill = skills.edit(name, **edit, **options(request).to_dict())
             enabled, changed = skill.enabled, site.memory.head > head
         else:
             enabled = checks.flag(given["enabled"], "enabled")
-            changed = skills.library.toggle(skill.name, enabled=enabled, **options(request).given())
+            changed = skills.library.toggle(skill.name, enabled=enabled, **options(request).to_dict())
     return answer(request, {"name": skill.name, "enabled": enabled, "changed": changed}, seq=site.memory.head)
 
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Scope
 
 from refold.errors import RefoldError
 from refold.web.guard import BODY_BYTES_MAX, HEALTH_PATH, BodyTooLarge, Guard
-from refold.web.openapi import OPERATIONS, Operation, document
+from refold.web.openapi import OPERATIONS, ApiOperation, document
 from refold.web.parameters import check_parameters, fields, json_body
 from refold.web.problems import problem, refold_problem
 from refold.web.site import Site
@@ -71,11 +71,11 @@ def application(site: Site) -> ASGIApp:
 
 def _operations(site: Site) -> list[Route]:
     """Make one route per path, so that the answer to a refused method lists the permitted ones."""
-    by_path: dict[str, dict[str, Operation]] = {}
+    by_path: dict[str, dict[str, ApiOperation]] = {}
     for operation in OPERATIONS:
         by_path.setdefault(operation.path, {})[operation.method] = operation
 
-    def endpoint(operations: dict[str, Operation]) -> Callable[[Request], Any]:
+    def endpoint(operations: dict[str, ApiOperation]) -> Callable[[Request], Any]:
         async def run(request: Request) -> Response:
             operation = operations["GET" if request.method == "HEAD" else request.method]
             if operation.other in request.path_params.values():

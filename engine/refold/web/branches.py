@@ -4,7 +4,7 @@ import threading
 from typing import Any, Final, NamedTuple
 
 from refold import Memory
-from refold.engine.scan import Sought
+from refold.engine.scan import EventFilter
 from refold.event import FLAG_BASE, Forked, Restored
 from refold.memory.options import core_of
 
@@ -43,7 +43,7 @@ class Branches:
             head = reader.current_head()
             after = head if reader.types_written.isdisjoint((Forked, Restored)) else self._head
             # Searches by their flag, which takes half the time of a search by their types.
-            for event, stamp in core.events(Sought(flags=FLAG_BASE), after=after, until=head):
+            for event, stamp in core.events(EventFilter(flags=FLAG_BASE), after=after, until=head):
                 root, _, session = stamp.stream.partition("/")
                 if root == _CONVERSATION and isinstance(event, (Forked, Restored)) and event.base_stream:
                     base = reader.streams.name_of(event.base_stream).partition("/")[2]

@@ -34,7 +34,7 @@ class Comparison(NamedTuple):
 def comparison_of(site: Site, request: Request) -> Comparison:
     """Read the policy of a request; by default it has the session's own budget."""
     session = name_in(request, "session")
-    chat = views.known_session(site.memory, session)
+    chat = views.find_session(site.memory, session)
     budget, eviction = number(request, "window_tokens", chat.window_tokens), text(request, "eviction")
     if eviction is not None:
         checks.one_of(eviction, "eviction", EVICTIONS)
@@ -57,7 +57,7 @@ def _windows(chat: Conversation, seqs: list[int]) -> Iterator[tuple[int, set[int
 
 def columns(memory: Memory, comparison: Comparison) -> list[dict[str, int]]:
     """Return how the messages of both windows differ, at evenly spaced events of the session."""
-    chat = views.known_session(memory, comparison.session)
+    chat = views.find_session(memory, comparison.session)
     every = [stamp.seq for _, stamp in chat.events()]
     step = max(-(-len(every) // _COLUMNS_COUNT), 1)
     seqs = every[step - 1 :: step]
@@ -97,7 +97,7 @@ def document(site: Site, comparison: Comparison) -> dict[str, Any]:
 
 def _sides(site: Site, request: Request, comparison: Comparison) -> dict[str, Any]:
     """Return both windows at the moment of a request."""
-    live = views.known_session(site.memory, comparison.session)
+    live = views.find_session(site.memory, comparison.session)
     first, last = next(live.events()).stamp.seq, views.last_seq(live)
     at = moment(request, site.memory)
     at = last if at is None else max(min(at, last), first)

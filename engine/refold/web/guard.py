@@ -73,7 +73,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
@@ -85,9 +85,9 @@ class Guard:
         named = {**scope, "path": path}
         refusal = self._refusal(scope, named)
         if refusal is not None:
-            await refusal(scope, receive, send_guarded)
+            await refusal(scope, receive, send_with_headers)
             return
-        await self._app(named, _bounded(receive), send_guarded)
+        await self._app(named, _limit_body(receive), send_with_headers)
 
     def _refusal(self, scope: Scope, named: Scope) -> Any:
         headers, method = Headers(scope=scope), scope["method"]
@@ -108,7 +108,7 @@ class Guard:
         path = scope["path"]
         if self._access is not None and path not in _OPEN_PATHS and not path.startswith(_OPEN_FOLDER):
             if not self._access.admits(headers):
-                return self._unknown(path)
+                return self._token_refusal(path)
         elif self._access is not None and path == LOGIN_PATH:
             return None
         if method not in WRITES:  # The routes refuse unknown methods.
@@ -116,16 +116,16 @@ class Guard:
         if not self._writes:
             return problem(403, "This server only reads", "start it with --write to change something")
         # If no route takes the method, the routes refuse it and list those that they take.
-        return self._refused_write(headers, method, named["path"]) if self._takes(named) else None
+        return self._write_refusal(headers, method, named["path"]) if self._takes(named) else None
 
-    def _unknown(self, path: str) -> Any:
+    def _token_refusal(self, path: str) -> Any:
         if not path.startswith("/api/"):
             return RedirectResponse(LOGIN_PATH, 303)
         refusal = problem(401, "Who are you?", "send the token of this server as Authorization: Bearer TOKEN")
         refusal.headers["www-authenticate"] = "Bearer"
         return refusal
 
-    def _refused_write(self, headers: Headers, method: str, path: str) -> Any:
+    def _write_refusal(self, headers: Headers, method: str, path: str) -> Any:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         given = headers.get(CSRF_HEADER)
@@ -143,11 +143,11 @@ class Guard:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
 
 
-def _bounded(receive: Receive) -> Receive:
+def _limit_body(receive: Receive) -> Receive:
     """Return a receiver that raises `BodyTooLarge` when a body exceeds the bound, whatever length was announced."""
     received = 0
 
-    async def bounded() -> Message:
+    async def receive_limited() -> Message:
         nonlocal received
         message = await receive()
         received += len(message.get("body", b""))
@@ -155,7 +155,7 @@ def _bounded(receive: Receive) -> Receive:
             raise BodyTooLarge
         return message
 
-    return bounded
+    return receive_limited
 
 
 class BodyTooLarge(Exception):

@@ -100,7 +100,7 @@ _EDITED: Final[Schema] = {"minProperties": 1, "properties": dict.fromkeys(_SKILL
 _SCOPE: Final = ("session_id", "project_id", "node_id")
 
 
-class Operation(NamedTuple):
+class ApiOperation(NamedTuple):
     """One method of one path: its handler, the parameters of its query, the fields of its body and of its answer."""
 
     method: str
@@ -145,11 +145,11 @@ def _list(name: str) -> dict[str, dict[str, Any]]:
 _ID: Final[dict[str, Schema]] = {"id": _TEXT}
 
 OPERATIONS: Final = (
-    Operation("GET", "/api/", api.get_root, answer={"version": _TEXT, "head": _NUMBER, "writes": _FLAG}),
-    Operation(
+    ApiOperation("GET", "/api/", api.get_root, answer={"version": _TEXT, "head": _NUMBER, "writes": _FLAG}),
+    ApiOperation(
         "GET", "/api/working-memory", working_memory.get_working_memory, (*_SCOPE, "at"), answer={"memory": _OBJECT}
     ),
-    Operation(
+    ApiOperation(
         "GET",
         "/api/working-memory/context",
         working_memory.get_context,
@@ -162,7 +162,7 @@ OPERATIONS: Final = (
         },
         required=("session_id",),
     ),
-    Operation(
+    ApiOperation(
         "PATCH",
         "/api/working-memory/{part}",
         working_memory.patch_part,
@@ -173,30 +173,30 @@ OPERATIONS: Final = (
         rules={"anyOf": [{"required": ["session_id"]}, {"required": ["project_id", "node_id"]}]},
         other="context",
     ),
-    Operation("GET", "/api/sessions", api.list_sessions, ("after", "limit", "at"), answer=_list("sessions")),
-    Operation("GET", "/api/sessions/{session}", api.get_session, ("at",), answer={**_ID, "scratchpad": _OBJECT}),
-    Operation("GET", "/api/sessions/{session}/window", api.get_window, ("at",), answer=_list("messages")),
-    Operation("GET", "/api/sessions/{session}/step", api.get_step, ("at",), answer=_list("changes")),
-    Operation(
+    ApiOperation("GET", "/api/sessions", api.list_sessions, ("after", "limit", "at"), answer=_list("sessions")),
+    ApiOperation("GET", "/api/sessions/{session}", api.get_session, ("at",), answer={**_ID, "scratchpad": _OBJECT}),
+    ApiOperation("GET", "/api/sessions/{session}/window", api.get_window, ("at",), answer=_list("messages")),
+    ApiOperation("GET", "/api/sessions/{session}/step", api.get_step, ("at",), answer=_list("changes")),
+    ApiOperation(
         "GET", "/api/sessions/{session}/events", api.get_session_events, ("after", "limit"), answer=_list("events")
     ),
-    Operation(
+    ApiOperation(
         "GET",
         "/api/sessions/{session}/track",
         api.get_track,
         ("after", "limit"),
         answer={"seqs": {"type": "array", "items": _NUMBER}, "kinds": {"type": "array", "items": _NUMBER}},
     ),
-    Operation("GET", "/api/sessions/{session}/diff", api.get_diff, ("a", "b"), answer=_list("changes")),
-    Operation("GET", "/api/sessions/{session}/branches", api.get_branches, answer=_list("branches")),
-    Operation(
+    ApiOperation("GET", "/api/sessions/{session}/diff", api.get_diff, ("a", "b"), answer=_list("changes")),
+    ApiOperation("GET", "/api/sessions/{session}/branches", api.get_branches, answer=_list("branches")),
+    ApiOperation(
         "GET",
         "/api/sessions/{session}/what-if",
         api.get_what_if,
         ("window_tokens", "eviction"),
         answer={**_list("columns"), **_list("regret")},
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/api/sessions/{session}/messages",
         api.append_message,
@@ -212,7 +212,7 @@ OPERATIONS: Final = (
         status=201,
         required=("role",),
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/api/sessions/{session}/fork",
         api.fork_session,
@@ -221,15 +221,15 @@ OPERATIONS: Final = (
         status=201,
         required=("id",),
     ),
-    Operation(
+    ApiOperation(
         "GET",
         "/api/contexts/{seq}",
         api.get_shown_context,
         answer={"matches": {"type": ["boolean", "null"]}, **_list("parts")},
     ),
-    Operation("GET", "/api/events", api.list_events, ("after", "until", "limit", "kind"), answer=_list("events")),
-    Operation("GET", "/api/events/{seq}", api.get_event, ("full",), answer={"seq": _NUMBER, "kind": _TEXT}),
-    Operation(
+    ApiOperation("GET", "/api/events", api.list_events, ("after", "until", "limit", "kind"), answer=_list("events")),
+    ApiOperation("GET", "/api/events/{seq}", api.get_event, ("full",), answer={"seq": _NUMBER, "kind": _TEXT}),
+    ApiOperation(
         "GET",
         "/api/why",
         api.get_why,
@@ -237,7 +237,7 @@ OPERATIONS: Final = (
         answer={"about": _TEXT, "is_there": _FLAG, **_list("steps")},
         required=("x",),
     ),
-    Operation(
+    ApiOperation(
         "GET",
         "/api/blame",
         api.get_blame,
@@ -245,7 +245,7 @@ OPERATIONS: Final = (
         answer=_list("revisions"),
         required=("key",),
     ),
-    Operation(
+    ApiOperation(
         "GET",
         "/api/search",
         api.search,
@@ -253,16 +253,16 @@ OPERATIONS: Final = (
         answer={"project": {"type": ["string", "null"]}, **_list("hits")},
         required=("q",),
     ),
-    Operation("GET", "/api/projects", api.list_projects, ("after", "limit"), answer=_list("projects")),
-    Operation("GET", "/api/projects/{project}", api.get_project, ("at",), answer={**_ID, "memories": _NUMBER}),
-    Operation(
+    ApiOperation("GET", "/api/projects", api.list_projects, ("after", "limit"), answer=_list("projects")),
+    ApiOperation("GET", "/api/projects/{project}", api.get_project, ("at",), answer={**_ID, "memories": _NUMBER}),
+    ApiOperation(
         "GET",
         "/api/projects/{project}/memories",
         api.list_memories,
         ("category", "status", "offset", "limit", "at"),
         answer={**_list("memories"), "total": _NUMBER},
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/api/projects/{project}/memories",
         api.add_memory,
@@ -271,29 +271,29 @@ OPERATIONS: Final = (
         status=201,
         required=("content",),
     ),
-    Operation(
+    ApiOperation(
         "GET",
         "/api/projects/{project}/memories/{memory}",
         api.get_memory,
         ("at",),
         answer={**_ID, **_list("history")},
     ),
-    Operation("PATCH", "/api/projects/{project}/memories/{memory}", api.update_memory, body=_MEMORY, answer=_ID),
-    Operation(
+    ApiOperation("PATCH", "/api/projects/{project}/memories/{memory}", api.update_memory, body=_MEMORY, answer=_ID),
+    ApiOperation(
         "DELETE", "/api/projects/{project}/memories/{memory}", api.delete_memory, body={}, answer={"deleted": _FLAG}
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "/api/projects/{project}/prune",
         api.prune_memories,
         body={"min_importance": _IMPORTANCE, "dry_run": _FLAG},
         answer={"removed": _NUMBER},
     ),
-    Operation("POST", "/api/projects/{project}/clear", api.clear_memories, body={}, answer={"cleared": _FLAG}),
-    Operation("GET", "/api/skills", api.list_skills, ("source", "q"), answer=_list("skills")),
-    Operation("POST", "/api/skills/refresh", api.refresh_skills, body={}, answer={}, is_conditional=False),
-    Operation("GET", "/api/skills/{skill}", api.get_skill, answer={"name": _TEXT, "body": _TEXT}),
-    Operation(
+    ApiOperation("POST", "/api/projects/{project}/clear", api.clear_memories, body={}, answer={"cleared": _FLAG}),
+    ApiOperation("GET", "/api/skills", api.list_skills, ("source", "q"), answer=_list("skills")),
+    ApiOperation("POST", "/api/skills/refresh", api.refresh_skills, body={}, answer={}, is_conditional=False),
+    ApiOperation("GET", "/api/skills/{skill}", api.get_skill, answer={"name": _TEXT, "body": _TEXT}),
+    ApiOperation(
         "POST",
         "/api/skills",
         api.add_skill,
@@ -302,7 +302,7 @@ OPERATIONS: Final = (
         status=201,
         required=("name", "description", "body"),
     ),
-    Operation(
+    ApiOperation(
         "PATCH",
         "/api/skills/{skill}",
         api.update_skill,
@@ -310,14 +310,14 @@ OPERATIONS: Final = (
         answer={"name": _TEXT, "enabled": _FLAG},
         rules={"anyOf": [{"required": ["enabled"], "maxProperties": 1}, _EDITED]},
     ),
-    Operation(
+    ApiOperation(
         "DELETE", "/api/skills/{skill}", api.delete_skill, body={}, answer={"deleted": _FLAG}, is_conditional=False
     ),
-    Operation("GET", "/api/boards", api.list_boards, answer=_list("boards")),
-    Operation("GET", "/api/stats", api.get_stats, answer={"events": _NUMBER}),
-    Operation("GET", "/api/verify", api.verify, answer={"ok": _FLAG, "findings": {"type": "array"}}),
-    Operation("GET", "/api/verify/progress", api.stream_verification),
-    Operation("GET", "/api/notices", api.stream_notices),
+    ApiOperation("GET", "/api/boards", api.list_boards, answer=_list("boards")),
+    ApiOperation("GET", "/api/stats", api.get_stats, answer={"events": _NUMBER}),
+    ApiOperation("GET", "/api/verify", api.verify, answer={"ok": _FLAG, "findings": {"type": "array"}}),
+    ApiOperation("GET", "/api/verify/progress", api.stream_verification),
+    ApiOperation("GET", "/api/notices", api.stream_notices),
 )
 
 _JSON_VALUE: Final[Schema] = {
@@ -333,7 +333,7 @@ _PATH: Final[dict[str, Schema]] = {"seq": _SEQ, "part": _one_of(*PARTS, *ALIASES
 _PARAMETER: Final = re.compile(r"{(\w+)}")
 
 
-def _parameters(operation: Operation) -> list[dict[str, Any]]:
+def _parameters(operation: ApiOperation) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": _PATH.get(name, _NAME)}
         for name in _PARAMETER.findall(operation.path)
@@ -363,7 +363,7 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     return shown
 
 
-def _described(operation: Operation) -> dict[str, Any]:
+def _describe(operation: ApiOperation) -> dict[str, Any]:
     answer = operation.answer or {}
     schema = {"type": "object", "properties": answer, "required": sorted(answer)}
     media = (
@@ -396,7 +396,7 @@ def document() -> dict[str, Any]:
     """Make the OpenAPI document of all operations."""
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation)
     problem = {
         "type": "object",
         "properties": {"type": _TEXT, "title": _TEXT, "status": _NUMBER, "detail": _TEXT},

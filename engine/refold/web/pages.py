@@ -17,10 +17,10 @@ from refold import RANKINGS, Memory, checks
 from refold.web import projects, views
 from refold.web.access import COOKIE, LOGIN_PATH
 from refold.web.comparison import EVICTIONS, show_sides, show_what_if
-from refold.web.parameters import form_body, happened, limit, moment, name_in, name_of, number, text, then
+from refold.web.parameters import check_seq, form_body, limit, memory_at, moment, name_in, name_of, number, text
 from refold.web.problems import problem, status_of
 from refold.web.reasons import show_blame, show_why
-from refold.web.render import message_row, page, pretty, url
+from refold.web.render import message_row, page, pretty_json, url
 from refold.web.reports import reports_in
 from refold.web.site import ACTOR, Site
 
@@ -42,7 +42,7 @@ def error_page(site: Site, request: Request, error: Exception) -> Response:
 
 
 def _sessions(site: Site, request: Request) -> Response:
-    memory, count = then(site.memory, moment(request, site.memory)), limit(request)
+    memory, count = memory_at(site.memory, moment(request, site.memory)), limit(request)
     after = name_of(request, "after")
     ids = memory.conversations(after=after, limit=count)
     return page(
@@ -58,10 +58,10 @@ def _sessions(site: Site, request: Request) -> Response:
     )
 
 
-def _moment(site: Site, request: Request) -> dict[str, Any]:
+def _moment_values(site: Site, request: Request) -> dict[str, Any]:
     """Return the values for the page of a session at a seq."""
     memory, session = site.memory, name_in(request, "session")
-    live = views.known_session(memory, session)
+    live = views.find_session(memory, session)
     first = next(live.events()).stamp.seq
     last = views.last_seq(live)
     given = moment(request, memory)
@@ -106,8 +106,8 @@ def _moment(site: Site, request: Request) -> dict[str, Any]:
 
 
 def _session(site: Site, request: Request) -> Response:
-    shown = _moment(site, request)
-    skills, memories = _in_use(site.memory, shown["context"])
+    shown = _moment_values(site, request)
+    skills, memories = _context_contents(site.memory, shown["context"])
     active = bool(skills or memories)
     return page(
         site,
@@ -123,22 +123,22 @@ def _session(site: Site, request: Request) -> Response:
     )
 
 
-def _in_use(memory: Memory, context: int) -> tuple[list[str], int]:
+def _context_contents(memory: Memory, context: int) -> tuple[list[str], int]:
     """Return the names of the skills and the number of memories in the context that was last shown."""
     if not context:
         return [], 0
     event: Any = memory.event(context).event
-    return [str(name) for name, _, _ in views.shown_skills(event)], len(event.ids)
+    return [str(name) for name, _, _ in views.context_skills(event)], len(event.ids)
 
 
-def _moment_alone(site: Site, request: Request) -> Response:
-    return page(site, request, "moment.html", **_moment(site, request))
+def _moment_page(site: Site, request: Request) -> Response:
+    return page(site, request, "moment.html", **_moment_values(site, request))
 
 
 def _diff(site: Site, request: Request) -> Response:
     session, head = name_in(request, "session"), site.memory.head
-    views.known_session(site.memory, session)
-    a, b = sorted(happened(site.memory, number(request, key, default)) for key, default in (("a", 0), ("b", head)))
+    views.find_session(site.memory, session)
+    a, b = sorted(check_seq(site.memory, number(request, key, default)) for key, default in (("a", 0), ("b", head)))
     changes = views.diff_json(site.memory, session, a, b)
     return page(site, request, "diff.html", here="sessions", session=session, a=a, b=b, changes=changes)
 
@@ -154,20 +154,20 @@ def number_in(request: Request, key: str) -> int:
     """Return a number in the path; raises `InvalidInput` for any other text."""
     given = str(request.path_params[key])
     if not (given.isascii() and given.isdecimal() and len(given) <= len(str(2**63))):
-        checks.invalid(f"{key} is {checks.shown(given)}; give a whole number")
+        checks.invalid(f"{key} is {checks.brief(given)}; give a whole number")
     return int(given)
 
 
 def _fork(site: Site, request: Request, given: Fields) -> str:
-    chat = views.known_session(site.memory, name_in(request, "session"))
-    fork = chat.fork(given.get("id", "").strip(), at=_whole(given, "at"))
+    chat = views.find_session(site.memory, name_in(request, "session"))
+    fork = chat.fork(given.get("id", "").strip(), at=_form_number(given, "at"))
     return url("sessions", fork.id)
 
 
-def _whole(given: Fields, key: str) -> int:
+def _form_number(given: Fields, key: str) -> int:
     value = given.get(key, "")
     if not (value.isascii() and value.isdecimal() and len(value) <= len(str(2**63))):
-        checks.invalid(f"{key} is {checks.shown(value)}; give a whole number")
+        checks.invalid(f"{key} is {checks.brief(value)}; give a whole number")
     return int(value)
 
 
@@ -226,7 +226,7 @@ def _boards(site: Site, request: Request) -> Response:
 
 def _board(site: Site, request: Request) -> Response:
     scope, at = _scope(request), moment(request, site.memory)
-    board = _board_of(then(site.memory, at), scope)
+    board = _board_of(memory_at(site.memory, at), scope)
     session = scope.get("session_id")
     title = session if session is not None else " / ".join(scope.values())
     return page(
@@ -244,7 +244,9 @@ def _board(site: Site, request: Request) -> Response:
 
 
 def _board_json(site: Site, request: Request) -> Response:
-    return Response(pretty(_board_of(site.memory, _scope(request)).to_dict()), media_type="text/plain; charset=utf-8")
+    return Response(
+        pretty_json(_board_of(site.memory, _scope(request)).to_dict()), media_type="text/plain; charset=utf-8"
+    )
 
 
 def _set_board(site: Site, request: Request, given: Fields) -> str:
@@ -292,7 +294,7 @@ def _store(site: Site, request: Request) -> Response:
 _READS: Final[dict[str, Callable[[Site, Request], Response]]] = {
     "/": _sessions,
     "/sessions/{session}": _session,
-    "/sessions/{session}/moment": _moment_alone,
+    "/sessions/{session}/moment": _moment_page,
     "/sessions/{session}/diff": _diff,
     "/sessions/{session}/what-if": show_what_if,
     "/sessions/{session}/what-if/sides": show_sides,
@@ -320,13 +322,13 @@ PATHS: Final = tuple(_READS)
 def routes(site: Site) -> list[Route]:
     """Make the routes of all pages; a submitted form is answered with a redirect to the next page."""
 
-    def reading(handler: Callable[[Site, Request], Response]) -> Callable[[Request], Any]:
+    def read_endpoint(handler: Callable[[Site, Request], Response]) -> Callable[[Request], Any]:
         async def run(request: Request) -> Response:
             return await run_in_threadpool(handler, site, request)
 
         return run
 
-    def writing(handler: Callable[[Site, Request, Fields], str]) -> Callable[[Request], Any]:
+    def write_endpoint(handler: Callable[[Site, Request, Fields], str]) -> Callable[[Request], Any]:
         def write(request: Request, given: Fields) -> str:
             with site.memory.acting(ACTOR):
                 return handler(site, request, given)
@@ -340,8 +342,8 @@ def routes(site: Site) -> list[Route]:
         return run
 
     return [
-        *(Route(path, reading(handler), methods=["GET"]) for path, handler in _READS.items()),
-        *(Route(path, writing(handler), methods=["POST"]) for path, handler in _WRITES.items()),
+        *(Route(path, read_endpoint(handler), methods=["GET"]) for path, handler in _READS.items()),
+        *(Route(path, write_endpoint(handler), methods=["POST"]) for path, handler in _WRITES.items()),
     ]
 
 

@@ -38,7 +38,7 @@ def check_parameters(request: Request, *known: str) -> None:
     unknown = next((each for each in request.query_params if each not in known), None)
     if unknown is not None:
         there_are = f"there are {', '.join(known)}" if known else "there are none here"
-        checks.invalid(f"there is no parameter {checks.shown(unknown)}; {there_are}")
+        checks.invalid(f"there is no parameter {checks.brief(unknown)}; {there_are}")
 
 
 def number(request: Request, key: str, default: int, most: int | None = None) -> int:
@@ -48,7 +48,7 @@ def number(request: Request, key: str, default: int, most: int | None = None) ->
         return default  # The forms of pages also send blank fields.
     is_number = given.isascii() and given.isdecimal() and len(given) <= _NUMBER_CHARS_MAX
     if not is_number or int(given) > NUMBER_MAX:
-        checks.invalid(f"{key} is {checks.shown(given)}; give a whole number from 0 to {NUMBER_MAX = }")
+        checks.invalid(f"{key} is {checks.brief(given)}; give a whole number from 0 to {NUMBER_MAX = }")
     return int(given) if most is None else min(int(given), most)
 
 
@@ -69,7 +69,7 @@ def flag(request: Request, key: str) -> bool:
     """Return whether a query parameter is true, by default false; raises `InvalidInput` if it is neither."""
     given = request.query_params.get(key, "false").strip()
     if given not in {"true", "false"}:
-        checks.invalid(f"{key} is {checks.shown(given)}; give true or false")
+        checks.invalid(f"{key} is {checks.brief(given)}; give true or false")
     return given == "true"
 
 
@@ -78,10 +78,10 @@ def moment(request: Request, memory: Memory, key: str = "at") -> int | None:
     given = request.query_params.get(key, "").strip()
     if not given and not (key in request.query_params and request.url.path.startswith("/api/")):
         return None
-    return happened(memory, number(request, key, 0))
+    return check_seq(memory, number(request, key, 0))
 
 
-def happened(memory: Memory, seq: int) -> int:
+def check_seq(memory: Memory, seq: int) -> int:
     """Return a seq; raises `NotFound` if it is beyond the head."""
     head = memory.head
     if seq > head:
@@ -89,7 +89,7 @@ def happened(memory: Memory, seq: int) -> int:
     return seq
 
 
-def then(memory: Memory, at: int | None) -> Memory:
+def memory_at(memory: Memory, at: int | None) -> Memory:
     """Return the memory as of a seq, or the live memory for `None`."""
     return memory if at is None else memory.at(at)
 
@@ -104,7 +104,7 @@ async def json_body(request: Request) -> dict[str, Any]:
     except checks.UNDECODABLE as error:
         checks.invalid(f"the body is no JSON ({error}); send an object")
     if not isinstance(value, dict):
-        checks.invalid(f"the body is {checks.shown(value)}; send an object")
+        checks.invalid(f"the body is {checks.brief(value)}; send an object")
     return cast("dict[str, Any]", value)
 
 
@@ -124,36 +124,36 @@ def fields(given: dict[str, Any], *names: str) -> dict[str, Any]:
     """Return the named fields that were given; raises `InvalidInput` for any other field."""
     unknown = next((name for name in given if name not in names), None)
     if unknown is not None:
-        checks.invalid(f"there is no field {checks.shown(unknown)}; there are {', '.join(names)}")
+        checks.invalid(f"there is no field {checks.brief(unknown)}; there are {', '.join(names)}")
     return {name: given[name] for name in names if name in given}
 
 
-class Options(NamedTuple):
+class WriteOptions(NamedTuple):
     """The conditions of a write: the version that it expects, and the key under which it is answered only once."""
 
     expected: Any
     request_id: str | None
 
-    def given(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the options of a mutation."""
         return {"expected": self.expected, "request_id": self.request_id}
 
 
-def options(request: Request) -> Options:
+def options(request: Request) -> WriteOptions:
     """Read `If-Match`, `If-None-Match: *` and `Idempotency-Key`."""
     expected: Any = ANY
     given = request.headers.get("if-match")
     if given is not None:
         version = given.strip().removeprefix("W/").strip('"').partition("-")[0]
         if version != "*" and not (version.isascii() and version.isdecimal() and len(version) <= _NUMBER_CHARS_MAX):
-            checks.invalid(f"If-Match is {checks.shown(given)}; give the ETag of an answer, or *")
+            checks.invalid(f"If-Match is {checks.brief(given)}; give the ETag of an answer, or *")
         expected = EXISTS if version == "*" else int(version)
     elif request.headers.get("if-none-match", "").strip() == "*":
         expected = NO_STREAM
     key = request.headers.get("idempotency-key")
     if key is not None and not key.strip():
         checks.invalid("Idempotency-Key is empty; give each request a key of its own, or leave it out")
-    return Options(expected, key)
+    return WriteOptions(expected, key)
 
 
 def answer(request: Request, value: Any, *, version: int = 0, seq: int = 0, status: int = 200) -> Response:

@@ -86,12 +86,12 @@ def _memories(site: Site, request: Request, name: str) -> dict[str, Any]:
         "selected": selected,
         "source_url": _source_url(site.memory, source),
         "stale": project.prune(_PRUNE_BOUND, dry_run=True).removed if site.writes else 0,
-        "stale_entries": _stale(project) if site.writes else [],
+        "stale_entries": _stale_entries(project) if site.writes else [],
         "prune_bound": _PRUNE_BOUND,
     }
 
 
-def _stale(project: Any) -> list[Any]:
+def _stale_entries(project: Any) -> list[Any]:
     """Return the first memories that a prune would remove."""
     entries = project.list(limit=1_000)
     return [entry for entry in entries if entry.importance < _PRUNE_BOUND][:_PREVIEW_COUNT]
@@ -194,18 +194,18 @@ def show_file(site: Site, request: Request) -> Response:
 
 def _add_memory(site: Site, request: Request, given: Fields) -> str:
     project = site.memory.project(name_in(request, "project"))
-    about = _about(given)
+    about = _memory_fields(given)
     entry = project.add(about.pop("content", ""), **about)
     return f"{url('projects', project.name)}?{urlencode({'memory': entry.id})}"
 
 
 def _update_memory(site: Site, request: Request, given: Fields) -> str:
     project = site.memory.project(name_in(request, "project"))
-    entry = project.update(given.get("memory", ""), **_about(given))
+    entry = project.update(given.get("memory", ""), **_memory_fields(given))
     return f"{url('projects', project.name)}?{urlencode({'memory': entry.id})}"
 
 
-def _about(given: Fields) -> dict[str, Any]:
+def _memory_fields(given: Fields) -> dict[str, Any]:
     """Return the fields of a memory from a form."""
     about: dict[str, Any] = {name: given[name].strip() for name in ("content", "category") if name in given}
     words = [word.strip() for word in given.get("keywords", "").split(",") if word.strip()]
@@ -213,7 +213,7 @@ def _about(given: Fields) -> dict[str, Any]:
         try:
             about["importance"] = float(given["importance"])
         except ValueError as error:
-            message = f"importance is {checks.shown(given['importance'])}; give a number from 0 to 1"
+            message = f"importance is {checks.brief(given['importance'])}; give a number from 0 to 1"
             raise InvalidInput(message) from error
     return about | ({"keywords": words} if words else {})
 
@@ -226,7 +226,7 @@ def _delete_memory(site: Site, request: Request, given: Fields) -> str:
 def _prune(site: Site, request: Request, given: Fields) -> str:
     bound = given.get("min_importance", "")
     if bound != str(_PRUNE_BOUND):
-        checks.invalid(f"min_importance is {checks.shown(bound)}; the page prunes under {_PRUNE_BOUND}")
+        checks.invalid(f"min_importance is {checks.brief(bound)}; the page prunes under {_PRUNE_BOUND}")
     site.memory.project(name_in(request, "project")).prune(_PRUNE_BOUND)
     return url("projects", name_in(request, "project"))
 
@@ -236,7 +236,7 @@ def _clear(site: Site, request: Request, given: Fields) -> str:
     return url("projects", name_in(request, "project"))
 
 
-def _skill_place(request: Request, name: str) -> str:
+def _skill_url(request: Request, name: str) -> str:
     return f"{url('projects', name_in(request, 'project'))}?{urlencode({'tab': 'skills', 'skill': name})}"
 
 
@@ -244,7 +244,7 @@ def _toggle(site: Site, request: Request, given: Fields) -> str:
     with site.skills() as skills:
         name = skills.find(given.get("skill", "")).name
         skills.library.toggle(name, enabled=bool(given.get("enabled")))
-    return _skill_place(request, name)
+    return _skill_url(request, name)
 
 
 def _tags(given: Fields) -> tuple[str, ...]:
@@ -258,14 +258,14 @@ def _add_skill(site: Site, request: Request, given: Fields) -> str:
             made = skills.create(name, description, given.get("body", ""), tags=_tags(given))
         else:
             made = skills.library.learn(name, description, given.get("body", ""), tags=_tags(given), status="active")
-    return _skill_place(request, made.name)
+    return _skill_url(request, made.name)
 
 
 def _edit_skill(site: Site, request: Request, given: Fields) -> str:
     changed: dict[str, Any] = {name: given[name] for name in ("description", "body") if name in given}
     with site.skills() as skills:
         name = skills.edit(given.get("skill", ""), **changed, tags=_tags(given) if "tags" in given else None).name
-    return _skill_place(request, name)
+    return _skill_url(request, name)
 
 
 def delete(skills: Any, name: str) -> None:
@@ -286,7 +286,7 @@ def _delete_skill(site: Site, request: Request, given: Fields) -> str:
 def _review_skill(site: Site, request: Request, given: Fields) -> str:
     with site.skills() as skills:
         name = skills.library.review(given.get("skill", ""), given.get("status", "")).name
-    return _skill_place(request, name)
+    return _skill_url(request, name)
 
 
 WRITES: Final[dict[str, Callable[[Site, Request, Fields], str]]] = {

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from refold import checks
 from refold.memory.reasons import Reason, Revision, Why
 from refold.web import views
-from refold.web.parameters import happened, moment, name_of, seq_or_text, text, then
+from refold.web.parameters import check_seq, memory_at, moment, name_of, seq_or_text, text
 from refold.web.render import page, url
 from refold.web.site import Site
 
@@ -19,26 +19,26 @@ BLAMED: Final = ("scratchpad", "state", "board", "profile", "setting", "file")
 
 def why_of(site: Site, request: Request) -> Why:
     """Answer `why` for the subject of a request, in one session or anywhere."""
-    memory, session = then(site.memory, moment(request, site.memory)), name_of(request, "session")
+    memory, session = memory_at(site.memory, moment(request, site.memory)), name_of(request, "session")
     x = seq_or_text(request, "x")
     if session is not None:
-        views.known_session(memory, session)
+        views.find_session(memory, session)
     if x is None:
         checks.invalid("x is missing; give a seq, an id, a key, or words that something holds")
     missing_from = seq_or_text(request, "missing_from")
     if isinstance(missing_from, int):
-        happened(memory, missing_from)
+        check_seq(memory, missing_from)
     return memory.why(x, conversation=session, missing_from=missing_from)
 
 
 def revisions_of(site: Site, request: Request) -> list[Revision]:
     """Return every value of the key in a request."""
-    memory, session = then(site.memory, moment(request, site.memory)), name_of(request, "session")
+    memory, session = memory_at(site.memory, moment(request, site.memory)), name_of(request, "session")
     key, of = name_of(request, "key"), text(request, "of")
     if key is None:
         checks.invalid("key is missing; give a key of a scratchpad, a state, a profile, or a part of a board")
     if session is not None:
-        views.known_session(memory, session)
+        views.find_session(memory, session)
     node = {"project": name_of(request, "project_id"), "node": name_of(request, "node_id")}
     if of == "board" and session is None and all(node.values()):
         return memory.board(**node).blame(key)
@@ -71,14 +71,14 @@ def show_blame(site: Site, request: Request) -> Response:
     rows = [
         {
             "seq": each.seq,
-            "url": place_of(each.stream, each.seq),
+            "url": event_url(each.stream, each.seq),
             "time_ns": each.time_ns,
             "actor": each.actor,
             "key": each.key,
             "value": each.value,
             "state": "erased" if each.erased else ("removed" if each.removed else ""),
             "turn": each.turn,
-            "turn_url": place_of(each.stream, each.turn),
+            "turn_url": event_url(each.stream, each.turn),
         }
         for each in found
     ]
@@ -88,7 +88,7 @@ def show_blame(site: Site, request: Request) -> Response:
     )
 
 
-def place_of(stream: str, seq: int) -> str:
+def event_url(stream: str, seq: int) -> str:
     """Return the URL of an event: its moment in a session, else its why page."""
     root, _, name = stream.partition("/")
     if root == "conversation":
@@ -109,4 +109,4 @@ def _groups(answer: Why) -> list[tuple[str, list[dict[str, Any]]]]:
 def _row(step: Reason) -> dict[str, Any]:
     shown = {"relation": step.relation, "text": step.text, "seq": step.seq, "time_ns": step.time_ns}
     shown |= {"actor": step.actor, "kind": step.kind, "kind_class": views.CLASS_OF.get(step.kind, "other")}
-    return shown | {"url": place_of(step.stream, step.seq) if step.seq else "", "stream": step.stream}
+    return shown | {"url": event_url(step.stream, step.seq) if step.seq else "", "stream": step.stream}

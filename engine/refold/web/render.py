@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from refold.importers.values import message_json
 from refold.message import Message
-from refold.text import countable
+from refold.text import countable_texts
 from refold.web import words
 from refold.web.site import Site
 
@@ -33,7 +33,7 @@ def language_of(request: Request) -> str:
     for given in (request.query_params.get("lang"), request.cookies.get(LANGUAGE_COOKIE)):
         if given in words.LANGUAGES:
             return given
-    return words.chosen(request.headers.get("accept-language", ""))
+    return words.choose_language(request.headers.get("accept-language", ""))
 
 
 def page(site: Site, request: Request, template: str, status: int = 200, **values: Any) -> Response:
@@ -83,17 +83,17 @@ def url(*names: object) -> str:
     return "".join(f"/{quote(str(name), safe='')}" for name in names)
 
 
-def visible(name: str) -> str:
+def visible_name(name: str) -> str:
     """Return a name as it is shown: with quotes and escapes if blanks at its ends, or all of it, would not be seen."""
     return name if name == name.strip() and any(map(str.isprintable, name)) else repr(name)
 
 
-def _asked(**about: Any) -> list[tuple[str, Any]]:
+def _query_pairs(**about: Any) -> list[tuple[str, Any]]:
     """Return the pairs of a query that have a value."""
     return [(name, value) for name, value in about.items() if value is not None]
 
 
-def when(time_ns: int | None) -> str:
+def time_text(time_ns: int | None) -> str:
     """Format a time for readers, in UTC."""
     if time_ns is None:
         return "-"
@@ -106,14 +106,14 @@ def value_text(value: Any) -> str:
     return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}…"
 
 
-def pretty(value: Any) -> str:
+def pretty_json(value: Any) -> str:
     """Format a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def text_of(message: dict[str, Any]) -> str:
     """Return the text and the calls of a message."""
-    return "\n".join(countable(message.get("content"), message.get("tool_calls")))
+    return "\n".join(countable_texts(message.get("content"), message.get("tool_calls")))
 
 
 def message_row(message: Any) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _share(value: float, most: float) -> str:
     return f"{max(0.0, min(100.0, 100 * value / most)):.2f}" if most > 0 else "0"
 
 
-def _spread(seq: int, first: int, last: int) -> str:
+def _track_position(seq: int, first: int, last: int) -> str:
     """Return the position of a seq on a track that is 1,000 wide."""
     return f"{1_000 * max(0.0, min(1.0, (seq - first) / (last - first))):.1f}" if last > first else "500"
 
@@ -178,14 +178,14 @@ def _environment() -> Any:
     )
     functions: dict[str, Callable[..., Any]] = {
         "url": url,
-        "visible": visible,
-        "asked": _asked,
-        "when": when,
+        "visible": visible_name,
+        "asked": _query_pairs,
+        "when": time_text,
         "value_text": value_text,
-        "pretty": pretty,
+        "pretty": pretty_json,
         "brief": _brief,
         "share": _share,
-        "spread": _spread,
+        "spread": _track_position,
         "star_count": _stars,
         "source_class": _source_class,
         "markdown": _markdown,

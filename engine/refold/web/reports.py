@@ -13,7 +13,7 @@ _FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 _NUMBERS: Final = (int, float, type(None))
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """One list of a report: its name, its columns, its rows of texts, and which columns hold only numbers."""
 
     name: str
@@ -28,7 +28,7 @@ class BenchmarkReport(NamedTuple):
     name: str
     time_ns: int
     about: dict[str, str]
-    tables: tuple[Table, ...]
+    tables: tuple[ReportTable, ...]
     problem: str = ""
 
 
@@ -49,7 +49,7 @@ def _report(path: Path, time_ns: int) -> BenchmarkReport:
         return BenchmarkReport(path.name, time_ns, {}, (), f"it cannot be read: {error}")
     document = cast("dict[str, Any]", value) if isinstance(value, dict) else {"rows": value}
     tables = [_table(name, rows) for name, rows in document.items() if _is_table(rows)]
-    about = {name: _text(each) for name, each in _flat(document).items() if not isinstance(each, list)}
+    about = {name: _text(each) for name, each in _flatten(document).items() if not isinstance(each, list)}
     return BenchmarkReport(path.name, time_ns, about, tuple(tables))
 
 
@@ -60,14 +60,14 @@ def _is_table(value: Any) -> bool:
         return False
 
 
-def _table(name: str, rows: list[dict[str, Any]]) -> Table:
-    flat = [_flat(row) for row in rows[:_ROWS_COUNT_MAX]]
+def _table(name: str, rows: list[dict[str, Any]]) -> ReportTable:
+    flat = [_flatten(row) for row in rows[:_ROWS_COUNT_MAX]]
     columns = tuple(dict.fromkeys(key for row in flat for key in row if not isinstance(row[key], list)))
     are_numbers = tuple(all(type(row.get(key)) in _NUMBERS for row in flat) for key in columns)
-    return Table(name, columns, tuple(tuple(_text(row.get(key)) for key in columns) for row in flat), are_numbers)
+    return ReportTable(name, columns, tuple(tuple(_text(row.get(key)) for key in columns) for row in flat), are_numbers)
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def _flatten(row: dict[str, Any]) -> dict[str, Any]:
     """Flatten a row: the values of inner objects move up, under the names of both joined."""
     flat: dict[str, Any] = {}
     for key, value in row.items():

@@ -30,7 +30,7 @@ def run(app: ASGIApp, port: int, host: str = HOST) -> None:
 def check_address(app: ASGIApp, host: str) -> None:
     """Raise `InvalidInput` if other machines can reach an address and the application asks for no token."""
     if not is_loopback(host) and not (isinstance(app, Guard) and app.asks_token):
-        checks.invalid(f"others than this machine reach {checks.shown(host)}; give a token that they have to know")
+        checks.invalid(f"others than this machine reach {checks.brief(host)}; give a token that they have to know")
 
 
 def web_server(app: ASGIApp) -> uvicorn.Server:

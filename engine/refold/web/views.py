@@ -33,7 +33,7 @@ CLASS_OF: Final = {kind: name for name, kinds in _CLASSES.items() for kind in ki
 TRACK_CLASSES: Final = (*_CLASSES, "other")
 
 
-def known_session(memory: Memory, session: str) -> Conversation:
+def find_session(memory: Memory, session: str) -> Conversation:
     """Look up a conversation; raises `NotFound` if this memory has none with that id."""
     chat = memory.conversation(session)
     if not chat.version:
@@ -58,7 +58,7 @@ def session_row(memory: Memory, session: str) -> dict[str, Any]:
 
 def session_json(memory: Memory, session: str) -> dict[str, Any]:
     """Return everything about a session except its window's messages."""
-    chat = known_session(memory, session)
+    chat = find_session(memory, session)
     return session_row(memory, session) | {
         "at": memory.head,
         "scratchpad": chat.scratchpad.to_dict(),
@@ -91,7 +91,7 @@ def last_context(chat: Conversation) -> int:
 
 def window_json(memory: Memory, session: str) -> dict[str, Any]:
     """Return the window of a session."""
-    chat = known_session(memory, session)
+    chat = find_session(memory, session)
     counts = {"session": session, "at": memory.head, "tokens": chat.token_count(), "window_tokens": chat.window_tokens}
     return counts | {"messages": [message_json(message) for message in chat.window()]}
 
@@ -101,8 +101,8 @@ NO_STEP: Final[dict[str, Any]] = {"seq": 0, "event": None, "entered": [], "left"
 
 def step_at(memory: Memory, session: str, seq: int) -> dict[str, Any]:
     """Return the event of a session at a seq, or the last one before it, with its changes."""
-    chat = known_session(memory.at(seq), session)
-    stamp = _last(chat, seq)
+    chat = find_session(memory.at(seq), session)
+    stamp = _last_stamp(chat, seq)
     if stamp is None:
         return NO_STEP
     step = next(memory.conversation(session).replay(after=stamp.seq - 1, until=stamp.seq))
@@ -130,11 +130,11 @@ _BACK: Final = (64, 1_024, 16_384)
 def last_seq(chat: Conversation) -> int:
     """Return the seq of the last event of a session."""
     core, _ = core_of(chat)
-    stamp = _last(chat, core.engine.reader.current_head())
+    stamp = _last_stamp(chat, core.engine.reader.current_head())
     return 0 if stamp is None else stamp.seq
 
 
-def _last(chat: Conversation, seq: int) -> Stamp | None:
+def _last_stamp(chat: Conversation, seq: int) -> Stamp | None:
     """Return the stamp of the last event of a session up to a seq; searches longer and longer tails of the log."""
     for back in (*_BACK, seq):
         stamps = [recorded.stamp for recorded in chat.events(max(seq - back, 0))]
@@ -145,7 +145,7 @@ def _last(chat: Conversation, seq: int) -> Stamp | None:
 
 def track(memory: Memory, session: str, after: int, count: int) -> dict[str, Any]:
     """Return a page of a session's events as columns: their seqs, and the indexes of their classes."""
-    chat = known_session(memory, session)
+    chat = find_session(memory, session)
     seqs: list[int] = []
     classes: list[int] = []
     for recorded in islice(chat.events(after), count):
@@ -188,7 +188,7 @@ def context_json(memory: Memory, seq: int) -> dict[str, Any]:
     }
 
 
-def shown_skills(event: ContextShown) -> list[tuple[str, str, float]]:
+def context_skills(event: ContextShown) -> list[tuple[str, str, float]]:
     """Return the skills offered in a context that was shown, each with its name, text and score."""
     return [(str(name), str(body), float(score)) for name, body, score in unpack_json(event.skills)]
 
@@ -207,11 +207,11 @@ def hits_json(hits: Hits) -> dict[str, Any]:
         "ranking": hits.ranking,
         "exact": hits.exact,
         "floor": hits.floor,
-        "hits": [{"score": hit.score, "parts": hit.parts, "entry": _found(hit.entry)} for hit in hits],
+        "hits": [{"score": hit.score, "parts": hit.parts, "entry": _hit_entry(hit.entry)} for hit in hits],
     }
 
 
-def _found(entry: Any) -> dict[str, Any]:
+def _hit_entry(entry: Any) -> dict[str, Any]:
     if isinstance(entry, Message):
         session = entry.stamp.stream.partition("/")[2]
         return {"kind": "message", "session": session, **message_json(entry), "text": text_of(entry)}

@@ -381,7 +381,7 @@ def word(key: str, language: str, **values: object) -> str:
     return text.format(**counts) if counts else text
 
 
-def chosen(wanted: str) -> str:
+def choose_language(wanted: str) -> str:
     """Return the supported language that `Accept-Language` prefers, or English if there is none."""
     best: tuple[float, str] = (0.0, "en")
     for part in wanted.split(",")[: len(LANGUAGES) * 10]:

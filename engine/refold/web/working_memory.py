@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from refold import Board, checks
 from refold.memory.board_parts import part_of
-from refold.web.parameters import answer, fields, moment, name_of, options, then
+from refold.web.parameters import answer, fields, memory_at, moment, name_of, options
 from refold.web.site import ACTOR, Site
 
 _SCOPE = ("session_id", "project_id", "node_id")
@@ -18,7 +18,7 @@ def _board(site: Site, given: dict[str, Any], at: int | None = None) -> Board:
     session, project, node = (_id(given, name) for name in _SCOPE)
     if session is None and (project is None or node is None):
         checks.invalid("project_id and node_id are required when session_id is missing")
-    return then(site.memory, at).board(session=session, project=project, node=node)
+    return memory_at(site.memory, at).board(session=session, project=project, node=node)
 
 
 def _id(given: dict[str, Any], name: str) -> str | None:
@@ -60,7 +60,7 @@ def patch_part(site: Site, request: Request, body: dict[str, Any]) -> Response:
         checks.invalid("value is missing; give the value of the part, null for none")
     with site.memory.acting(ACTOR):
         board = _board(site, scope)
-        changed = board.set(part, given["value"], **options(request).given())
+        changed = board.set(part, given["value"], **options(request).to_dict())
     board = _board(site, scope)
     shown = {"part": part, "value": board.get(part), "changed": changed}
     return answer(request, shown, version=board.version, seq=site.memory.head)

@@ -102,7 +102,7 @@ def _settle(memory: Memory) -> None:
     slot = engine.reader.find("project/project")
     assert slot is not None
     assert slot.index is not None
-    slot.index.table.builder.settle()
+    slot.index.table.builder.wait()
 
 
 def _travel(memory: Memory) -> None:

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from refold import StoreFull, StoreUnreachable
 from refold.cli.cluster import NatsServers
-from refold.log.commits import Disconnected, Overtaken
+from refold.log.commits import AppendConflict, ConnectionLost
 from tests.support.commits import Logs, opened
 from tests.support.nats_servers import NetworkedServers
 from tests.support.network import CLIENTS, Network
@@ -86,7 +86,7 @@ class Chaos:
             try:
                 with closing(opened(self._probe)) as commits:
                     commits.append(commits.head(), b"probe")
-            except (Disconnected, Overtaken, StoreFull, StoreUnreachable):
+            except (ConnectionLost, AppendConflict, StoreFull, StoreUnreachable):
                 time.sleep(0.1)
             else:
                 return

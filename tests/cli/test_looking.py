@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +377,89 @@ def test_a_conversation_that_waits_for_an_answer_says_so(store: Path, refold: Ru
         memory.conversation("open").append("assistant", "Yes.")
     assert told not in refold("show", "open").out
     assert told not in refold("show", "open", "--at", seq).out
+
+
+class TestTimesOfTheLog:
+    """A time that a command prints is cut; given to an option, it includes the event that it stands beside."""
+
+    @pytest.fixture
+    def memory(self, tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:  # noqa: ARG002 - it clears the environment first
+        path = tmp_path / "timed"
+        monkeypatch.setenv("REFOLD_DB", str(path))
+        times = iter([second * 1_000_000_000 + 737_654_321 for second in range(1_800_000_000, 1_800_000_100)])
+        with Memory(path, clock_ns=lambda: next(times)) as memory:
+            chat = memory.conversation("a")
+            for text in ("one", "two", "three"):
+                chat.append("user", text)
+            yield memory
+
+    @staticmethod
+    def times(refold: Run, seq: int) -> list[str]:
+        """The time of an event as the log prints it, to the second, and to a digit more."""
+        printed = next(line.split()[1] for line in refold("log").out.splitlines() if int(line.split()[0]) == seq)
+        assert printed.endswith(".737Z")
+        return [printed, printed.replace(".737Z", "Z"), printed.replace(".737Z", ",7376+00:00")]
+
+    def test_what_ends_with_a_time_has_its_event(self, memory: Memory, refold: Run) -> None:
+        for time in self.times(refold, 3):
+            assert [line["seq"] for line in events(refold, "--until", time)] == [1, 2, 3]
+            assert refold("show", "a", "--at", time, "--json").json["at"] == 3
+            steps = refold("replay", "a", "--to", time, "--json").json_lines
+            assert [step["seq"] for step in steps] == [1, 2, 3]
+            assert refold("diff", 3, time, "--json").json["changes"] == []
+            shown = refold("show", "a", "--at-occurred", time, "--json").json
+            assert [message["content"] for message in shown["messages"]] == ["one", "two"]
+        assert memory.head == 4
+
+    def test_what_begins_with_a_time_has_its_event(self, memory: Memory, refold: Run, tmp_path: Path) -> None:
+        file = tmp_path / "holds-two"
+        file.write_text("len(chat.window()) > 1")
+        for time in self.times(refold, 3):
+            assert [line["seq"] for line in events(refold, "--after", time)] == [3, 4]
+            steps = refold("replay", "a", "--from", time, "--json").json_lines
+            assert [step["seq"] for step in steps] == [3, 4]
+            assert refold("bisect", "a", "--after", time, "--python", file, "--json").json["seq"] == 3
+        assert memory.head == 4
+
+    def test_a_time_to_the_microsecond_is_that_microsecond(self, memory: Memory, refold: Run) -> None:
+        time = self.times(refold, 3)[0].removesuffix("Z")
+        assert [line["seq"] for line in events(refold, "--until", f"{time}654Z")] == [1, 2, 3]
+        assert [line["seq"] for line in events(refold, "--until", f"{time}653999Z")] == [1, 2]
+        assert [line["seq"] for line in events(refold, "--after", f"{time}654Z")] == [3, 4]
+        assert [line["seq"] for line in events(refold, "--after", f"{time}655Z")] == [4]
+        assert memory.head == 4
+
+    def test_a_time_that_is_none_is_refused_as_it_was_given(self, memory: Memory, refold: Run) -> None:
+        for option in ("--after", "--until"):
+            ended = refold("log", option, "2027-01-15T08:00:01")
+            assert (ended.code, ended.out) == (1, "")
+            assert "the naive datetime 2027-01-15 08:00:01; give it a time zone" in ended.err
+            assert "'noon' is neither a seq nor a time" in refold("log", option, "noon").err
+        assert len(events(refold, "--after", "0001-01-01T00:00:00Z")) == memory.head
+        assert events(refold, "--after", "9999-12-31T23:59:59Z") == []
+
+
+def test_a_difference_says_what_a_message_holds(tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REFOLD_DB", str(tmp_path / "held"))
+    call = {"id": "1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    with Memory(tmp_path / "held") as memory:
+        chat = memory.conversation("a")
+        chat.append("user", "SECRET-1")
+        chat.append("assistant", "I read it.", tool_calls=[call])
+        chat.append("user", "")
+        chat.state.set("bot", {"role": "guard", "level": 2})
+        memory.erase(text="SECRET-1")
+    lines = [line.partition(": ")[2] for line in refold("diff", 1, 5).out.splitlines() if "window.messages" in line]
+    assert lines == ["user: erased", "assistant: I read it.; calls read({})", "user:"]
+    assert 'bot: {"role":"guard","level":2}' in refold("diff", 1, 5).out
+
+
+def test_a_number_above_the_last_seq_counts_as_words(
+    tmp_path: Path, refold: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REFOLD_DB", str(tmp_path / "numbers"))
+    with Memory(tmp_path / "numbers") as memory:
+        memory.conversation("long").append("user", "Order 5512 is for a blue lamp.")
+    assert "came" in refold("why", "5512", "long").out
+    assert "hit 1 of '5512'" in refold("why", "blue lamp", "long", "--missing-from", "5512").out
+    assert refold("why", "blue lamp", "long", "--missing-from", "1").code == 1, "seq 1 is no context"

@@ -302,6 +302,16 @@ def test_what_is_not_there_is_a_problem_with_a_status(
     assert memory.head == head
 
 
+def test_a_number_above_the_last_seq_counts_as_words(client: TestClient, memory: Memory) -> None:
+    said = memory.conversation("order").append("user", "Order 5512 is for a blue lamp.")
+    came = client.get("/api/why?x=5512&session=order").json()["steps"][0]
+    assert (came["relation"], came["seq"]) == ("came", said.seq)
+    assert client.get(f"/api/why?x={said.seq}&missing_from=5512").json()["steps"][-1]["relation"] == "shown"
+    assert client.get("/why?x=5512&session=order&missing_from=5512").status_code == 200
+    nowhere = client.get("/api/why?x=77512")
+    assert (nowhere.status_code, "none holds it as words" in nowhere.json()["detail"]) == (404, True)
+
+
 def test_reading_writes_nothing(memory: Memory) -> None:
     client = client_of(memory, writes=False)
     head = memory.head

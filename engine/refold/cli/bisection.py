@@ -36,7 +36,9 @@ Predicate: TypeAlias = Callable[["Memory"], object]
     ),
     click.option("--project", default="default", metavar="NAME", help="With --memory-lost, the project."),
     moment_option(
-        "--after", help="Consider only events after this seq or time.  [default: where TEXT was last present, or 0]"
+        "--after",
+        is_begin=True,
+        help="Consider only events after this seq, or from this time on.  [default: where TEXT was last present, or 0]",
     ),
     moment_option("--until", help="Consider only events up to this seq or time.  [default: the head]"),
 )

@@ -194,10 +194,14 @@ def speaker_of(message: "Message") -> str:
 
 def text_of(message: "Message", separator: str = "\n") -> str:
     """Render the complete text and calls of a message."""
-    if message.erased:
+    return _text_of(message.content, message.tool_calls, separator, is_erased=message.erased)
+
+
+def _text_of(content: object, tool_calls: "Iterable[dict[str, Any]] | None", separator: str, *, is_erased: bool) -> str:
+    if is_erased:
         return "erased"
-    calls = [_call_text(cast("dict[str, Any]", call.get("function", call))) for call in message.tool_calls or ()]
-    return separator.join(filter(None, (_content_text(message.content), *calls)))
+    calls = [_call_text(cast("dict[str, Any]", call.get("function", call))) for call in tool_calls or ()]
+    return separator.join(filter(None, (_content_text(content), *calls)))
 
 
 def _call_text(call: dict[str, Any]) -> str:
@@ -307,19 +311,23 @@ def changes_text(changes: "Iterable[Change]") -> "Iterator[tuple[Change, str]]":
         if change.before in _NOTHING and change.after in _NOTHING:
             continue
         where = ".".join(str(part) for part in (change.view, *change.path))
+        is_message = change.view == "window" and change.path[:-1] == ("messages",)
+        text = _plain_message_text if is_message else value_text
         if change.before is None:
-            yield change, f"+ {where}: {value_text(change.after)}"
+            yield change, f"+ {where}: {text(change.after)}"
         elif change.after is None:
-            yield change, f"- {where}: {value_text(change.before)}"
+            yield change, f"- {where}: {text(change.before)}"
         else:
-            yield change, f"~ {where}: {value_text(change.before)} -> {value_text(change.after)}"
+            yield change, f"~ {where}: {text(change.before)} -> {text(change.after)}"
+
+
+def _plain_message_text(message: dict[str, Any]) -> str:
+    text = _text_of(message.get("content"), message.get("tool_calls"), "; ", is_erased="erased" in message)
+    return shorten(f"{message['role']}: {text}", _MESSAGE_CHARS)
 
 
 def value_text(value: Any) -> str:
     """Render a value of a state on one line."""
-    role = _field(value, "role")
-    if role is not None:
-        return shorten(f"{role}: {_content_text(_field(value, 'content')) or 'calls a tool'}", _MESSAGE_CHARS)
     return shorten(_value_text(value), _VALUE_CHARS)
 
 

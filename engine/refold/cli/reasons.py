@@ -39,10 +39,10 @@ def why(
     """Explain how something came and left, and what showed it.
 
     WHAT is a seq, an id, a key, or words of the content, in CONVERSATION or anywhere. A number above the last seq
-    counts as words.
+    counts as words, in WHAT and in QUERY.
     """
     conversation = _conversation_id(memory, conversation)
-    missing = int(missing_from) if missing_from is not None and missing_from.isdecimal() else missing_from
+    missing = None if missing_from is None else _parse_target(memory, missing_from)
     answer = memory.why(_parse_target(memory, what), conversation=conversation, at=at, missing_from=missing)
     if not answer.steps:
         raise NotFound(f"nothing is known of {what!r}; `refold search` finds words")

@@ -3,6 +3,7 @@
 import datetime as dates
 import io
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -326,10 +327,25 @@ embedder_option = click.option(
 )
 
 
-def moment_option(*names: str, help: str, default: int | None = None) -> Option[Any]:  # noqa: A002 - click's name
-    """Return an option for a seq, or for a time in ISO 8601 with its zone."""
+def moment_option(
+    *names: str,
+    help: str,  # noqa: A002 - click's name
+    default: int | None = None,
+    is_begin: bool = False,
+) -> Option[Any]:
+    """Return an option for a seq, or for a time in ISO 8601 with its zone.
+
+    A time means all of its last digit: with `is_begin` what follows begins with it, otherwise it ends with it. So a
+    time that a command prints, which is cut, includes the event beside it.
+    """
     return click.option(
-        *names, callback=_parse_moment, default=default, show_default=False, metavar="SEQ|TIME", help=help
+        *names,
+        callback=_parse_begin if is_begin else _parse_moment,
+        type=click.UNPROCESSED,  # Otherwise click takes the type of the default.
+        default=default,
+        show_default=False,
+        metavar="SEQ|TIME",
+        help=help,
     )
 
 
@@ -361,14 +377,35 @@ def _parse_moment(_: click.Context, parameter: click.Parameter, value: Any) -> M
     return moment
 
 
+def _parse_begin(context: click.Context, parameter: click.Parameter, value: Any) -> Moment:
+    """Parse a seq, or a time into the last moment before it."""
+    end = _parse_moment(context, parameter, value)
+    if not isinstance(end, dates.datetime) or end.tzinfo is None:
+        return end
+    try:
+        return dates.datetime.fromisoformat(value) - _MICROSECOND
+    except OverflowError:  # The first time that there is: no event is older.
+        return end
+
+
 def moment_of(text: str) -> Moment:
-    """Parse a seq or a time, or return `None` for any other text."""
+    """Parse a seq, or a time into the end of its last digit; return `None` for any other text."""
     try:
         if text.removeprefix("-").isdecimal():
             return int(text)
-        return dates.datetime.fromisoformat(text)
+        moment = dates.datetime.fromisoformat(text)
     except ValueError:  # A number with thousands of digits is not one either.
         return None
+    if moment.tzinfo is None:
+        return moment  # A time without a zone is refused, as it was given, by whatever looks it up.
+    fraction = _FRACTION.search(text)
+    digits = 0 if fraction is None else len(fraction[1])
+    return moment.replace(microsecond=moment.microsecond + 10 ** max(_MICROSECOND_DIGITS - digits, 0) - 1)
+
+
+_MICROSECOND: Final = dates.timedelta(microseconds=1)
+_MICROSECOND_DIGITS: Final = 6
+_FRACTION: Final = re.compile(r"[^-+:\d][:\d]+[.,](\d+)")  # Of a second; the zone can have one, too.
 
 
 def seq_of(memory: "Memory", moment: Moment) -> int:

@@ -187,7 +187,7 @@ def _conversation_lines(chat: "Conversation", seq: int, *, full: bool, is_now: b
 @verb(
     "log",
     click.option("--tail", type=click.IntRange(min=0), metavar="N", help="List only the last N matching events."),
-    moment_option("--after", default=0, help="List only events after this seq or time."),
+    moment_option("--after", default=0, is_begin=True, help="List only events after this seq, or from this time on."),
     moment_option("--until", help="List only events up to this seq or time; with --follow, stop at this seq."),
     click.option("--stream", metavar="NAME", help="List only events of this stream, such as conversation/chat-42."),
     click.option("--kind", metavar="NAME", help="List only events of this kind, such as message_appended."),
@@ -297,7 +297,7 @@ def _follow_events(memory: "Memory", after: int, until: int | None) -> "Iterator
 @verb(
     "replay",
     click.argument("conversation"),
-    moment_option("--from", "first", default=1, help="Begin with this seq, or after this time.  [default: 1]"),
+    moment_option("--from", "first", default=1, is_begin=True, help="Begin with this seq or time.  [default: 1]"),
     moment_option("--to", "last", help="End with this seq or time.  [default: the head]"),
     click.option("--full", is_flag=True, help="Show each event in full instead of on one line."),
 )

@@ -66,7 +66,7 @@ _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "top_k": (_NUMBER, "How many hits, at most 100."),
     "window_tokens": ({"type": "integer", "minimum": 1, "maximum": WINDOW_TOKENS_MAX}, "Another budget."),
     "eviction": (_any_of(*comparison.EVICTIONS), "Another eviction policy."),
-    "x": (_WORDS, "A seq, an id, a key, or words that something holds."),
+    "x": (_WORDS, "A seq, an id, a key, or words that something holds; a number above the last seq counts as words."),
     "missing_from": (_TEXT, "Also why a search for this, or the recall or context at this seq, does not show it."),
     "key": (_NAME, "A key, a part of a board, or the path of a file."),
     "of": (_any_of(*reasons.BLAMED), "What the key is one of; else the first that has it."),

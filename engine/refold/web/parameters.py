@@ -52,12 +52,12 @@ def number(request: Request, key: str, default: int, most: int | None = None) ->
     return int(given) if most is None else min(int(given), most)
 
 
-def seq_or_text(request: Request, key: str) -> int | str | None:
-    """Return a query parameter as a seq if it reads as one, else as text; `None` if it is missing."""
+def seq_or_text(request: Request, key: str, head: int) -> int | str | None:
+    """Return a query parameter as a seq if it is a number up to the head, else as text; `None` if it is missing."""
     given = text(request, key)
     if given is None or not (given.isascii() and given.isdecimal() and len(given) <= _NUMBER_CHARS_MAX):
         return given
-    return int(given)
+    return int(given) if int(given) <= head else given
 
 
 def limit(request: Request) -> int:

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from refold import checks
+from refold.errors import NotFound
 from refold.memory.reasons import Reason, Revision, Why
 from refold.web import views
 from refold.web.parameters import check_seq, memory_at, moment, name_of, seq_or_text, text
@@ -20,15 +21,19 @@ BLAMED: Final = ("scratchpad", "state", "board", "profile", "setting", "file")
 def why_of(site: Site, request: Request) -> Why:
     """Answer `why` for the subject of a request, in one session or anywhere."""
     memory, session = memory_at(site.memory, moment(request, site.memory)), name_of(request, "session")
-    x = seq_or_text(request, "x")
+    head = site.memory.head
+    x = seq_or_text(request, "x", head)
     if session is not None:
         views.find_session(memory, session)
     if x is None:
         checks.invalid("x is missing; give a seq, an id, a key, or words that something holds")
-    missing_from = seq_or_text(request, "missing_from")
+    missing_from = seq_or_text(request, "missing_from", head)
     if isinstance(missing_from, int):
         check_seq(memory, missing_from)
-    return memory.why(x, conversation=session, missing_from=missing_from)
+    answer = memory.why(x, conversation=session, missing_from=missing_from)
+    if isinstance(x, str) and x.isdecimal() and not any(step.seq for step in answer.steps):
+        raise NotFound(f"no event is at seq {checks.brief(x)}, and none holds it as words; the last seq is {head}")
+    return answer
 
 
 def revisions_of(site: Site, request: Request) -> list[Revision]:

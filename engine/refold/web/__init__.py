@@ -45,7 +45,7 @@ def app_of(
     from refold.web.site import Site
     from refold.web.views import notice_line
 
-    skills = memory.skills if roots is None else memory.skills.below(roots)
+    skills = memory.skills if roots is None else memory.skills.with_roots(roots)
     token = token or os.urandom(16).hex()
     directory = None if reports is None else Path(reports)
     site = Site(

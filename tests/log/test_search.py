@@ -3,6 +3,7 @@
 import base64
 import mmap
 import os
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -155,3 +156,25 @@ def test_a_search_takes_memory_by_the_chunk(tmp_path: Path) -> None:
         patch.setattr(log_search, "_PAIRS_MAX", 10_000)
         assert counted(tmp_path / "file", b"x" * 20_000 + strings[7], strings) == 1
     assert 0 < most <= 10_000
+
+
+def test_more_strings_take_more_passes_and_no_more_memory(tmp_path: Path) -> None:
+    """The strings are random bytes like vectors; eight times as many may not take twice the memory."""
+    random = Random(7)
+    markers = [random.randbytes(2_000) for _ in range(1_600)]
+    (tmp_path / "file").write_bytes(b"before " + b" ".join([markers[3], *markers[-3:]]) + base64.b64encode(markers[9]))
+    peaks = list[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_search, "_FORMS_BYTES", 1 << 20)
+        for count, expected in ((200, 2), (1_600, 5)):
+            tracemalloc.start()
+            found = search(str(tmp_path), markers[:count])
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            assert (found.files, found.bytes, found.occurrences) == (1, (tmp_path / "file").stat().st_size, expected)
+    assert peaks[1] < 2 * peaks[0], peaks
+    tracemalloc.start()
+    search(str(tmp_path), markers[:800])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 5 * 2_000 * 800, "less than eight times the bytes of the strings and of their base64 forms"

@@ -1,4 +1,7 @@
-"""Searches every file of a directory for byte strings, in the time of reading it a few times; loads numpy."""
+"""Searches every file of a directory for byte strings, in the time of reading it a few times; loads numpy.
+
+The files are read anew for each batch of strings, so that the memory used is bounded.
+"""
 
 import mmap
 import os
@@ -40,13 +43,16 @@ _CHUNK_WORDS: Final = 1 << 16
 _SAMPLED: Final = 16
 """One in this many chunks is sampled."""
 
-_STARTS_MAX: Final = 1 << 20
+_STARTS_MAX: Final = 1 << 18
 """The maximum number of runs among which the rarest ones are chosen, for all strings together."""
 _STARTS_EACH_MAX: Final = 256
 """The same for each string."""
 
 _PAIRS_MAX: Final = 1 << 17
 """The number of pairs of a place and a string compared at a time, which bounds the memory used."""
+
+_FORMS_BYTES: Final = 1 << 25
+"""The bytes of strings that are searched for in one pass over the files, which bounds the memory used."""
 
 _BUCKETS_EACH: Final = 32
 """Buckets of the table per run, as far as ``_BITS`` allows."""
@@ -108,16 +114,22 @@ def _group_by_run(strings: Sequence[bytes]) -> dict[int, list[bytes]]:
     return {run: group for run, group in groups.items() if group}
 
 
-def _buckets(
-    words: _Words, runs: Sequence[int], shift: np.uint64, apart: int = 1
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield, for each run length, the buckets of all runs; the words of a run are ``apart`` positions apart."""
+def _buckets(words: _Words, runs: Sequence[int], shift: np.uint64) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Yield, for each run length, the buckets of all runs."""
     hashes, length = words, 1
     for run in runs:
         while length < run:
-            hashes = hashes[: -apart * length] * _POWERS[length] + hashes[apart * length :]
+            hashes = hashes[:-length] * _POWERS[length] + hashes[length:]
             length *= 2
         yield run, ((hashes * _MIX) >> shift).view(np.int64)
+
+
+def _buckets_at(grams: _Words, begins: _Places, run: int, shift: np.uint64) -> NDArray[np.int64]:
+    """Return the buckets of the runs that begin at some bytes, given the words that begin at each byte."""
+    hashes = grams[begins]
+    for place in range(1, run):
+        hashes = hashes * _POWERS[1] + grams[begins + place * _WORD_BYTES]
+    return ((hashes * _MIX) >> shift).view(np.int64)
 
 
 def _sample_counts(words: _Words, runs: Sequence[int], shift: np.uint64) -> dict[int, _Counts]:
@@ -135,9 +147,9 @@ def _build_pattern(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.
     lengths = np.array([len(string) for string in strings], np.intp)
     begins = np.cumsum(lengths) - lengths
     blob = b"".join(strings)
-    ((_, buckets),) = _buckets(_unaligned_words(blob), [run], shift, apart=_WORD_BYTES)
+    grams = _unaligned_words(blob)
     numbers, offsets = _starts(lengths - run * _WORD_BYTES + 1)
-    found = buckets[begins[numbers] + offsets]
+    found = _buckets_at(grams, begins[numbers] + offsets, run, shift)
     ways = numbers * _WORD_BYTES + offsets % _WORD_BYTES
     order = np.lexsort((offsets, seen[found], ways))
     chosen = order[np.flatnonzero(np.diff(ways[order], prepend=-1))]
@@ -146,7 +158,6 @@ def _build_pattern(strings: Sequence[bytes], run: int, seen: _Counts, shift: np.
     left = np.full(len(strings), OCCURRENCES_COUNT_MAX, np.int32)
     first = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
     places = (lengths - _WORD_BYTES, np.zeros_like(lengths), (lengths - _WORD_BYTES) // 2)
-    grams = _unaligned_words(blob)
     probes = tuple((place, grams[begins + place]) for place in places)
     return _Pattern(strings, lengths, probes, numbers[chosen], offsets[chosen], first, counts > 0, left)
 
@@ -230,9 +241,30 @@ closes one of the first two loses all its locks on it: LMDB would take the proce
 
 
 def search(directory: str, markers: Iterable[bytes]) -> SearchCounts:
-    """Return how often any of the markers, as it is or in base64, occurs in the files below the directory."""
-    forms = {form for marker in markers for form in (marker, *_base64_forms(marker))}
-    assert all(len(form) >= MARKER_BYTES_MIN for form in forms), "a marker that is too short to look for"
+    """Return how often any of the markers, as it is or in base64, occurs in the files below the directory.
+
+    Many markers are searched for in several passes, so that the memory used does not grow with them. A base64 form that
+    markers of different passes share is counted once for each pass.
+    """
+    passes = [_search_once(directory, forms) for forms in _batches(markers)]
+    return passes[0]._replace(occurrences=sum(each.occurrences for each in passes))
+
+
+def _batches(markers: Iterable[bytes]) -> Iterator[set[bytes]]:
+    """Yield the markers and their base64 forms in batches of about ``_FORMS_BYTES``; an empty one if there are none."""
+    forms, size = set[bytes](), 0
+    for marker in sorted(markers):  # Those that share a form mostly stand together.
+        assert len(marker) >= MARKER_BYTES_MIN, "a marker that is too short to look for"
+        if size > _FORMS_BYTES:
+            yield forms
+            forms, size = set[bytes](), 0
+        own = [marker, *_base64_forms(marker)]
+        forms.update(own)
+        size += sum(map(len, own))
+    yield forms
+
+
+def _search_once(directory: str, forms: Iterable[bytes]) -> SearchCounts:
     files = searched_bytes = occurrences = 0
     for place, _, names in os.walk(directory):
         for name in names:

@@ -10,6 +10,7 @@ import pytest
 
 from refold import InvalidInput, Memory, ReadOnly
 from refold.memory import Scratchpad
+from refold.memory.options import Core
 from tests.support.memories import refused, remembering
 from tests.support.seams import records_in
 
@@ -63,6 +64,42 @@ def test_all_are_cleared_on_opening_with_one_commit_and_those_of_forks_too(tmp_p
         for branch in (memory, memory.fork("fork")):
             assert all(branch.conversation(name).scratchpad.to_dict() == EMPTY for name in branch.conversations())
         assert memory.at(head).conversation("chat-01").scratchpad.get("key") == "value"
+
+
+def test_only_conversations_that_may_hold_something_are_read_on_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with remembering(tmp_path / "store") as memory:
+        for number in range(20):
+            memory.conversation(f"chat-{number:02}").append("user", "Hello!")
+        memory.conversation("chat-01").scratchpad.set("key", "value")
+        memory.conversation("chat-01").fork("fork of one")
+        memory.conversation("chat-02").scratchpad.note("over")
+        snapshot = memory.conversation("chat-02").snapshot("noted")
+        memory.conversation("chat-02").scratchpad.clear()
+        memory.conversation("chat-03").fork("fork of nothing")
+        memory.conversation("chat-04").restore(snapshot)
+        memory.fork("branch").conversation("chat-05").scratchpad.note("of the branch")
+        memory.conversation("chat-06").scratchpad.set("key", "value")
+        memory.conversation("chat-06").end()
+    reads = list[tuple[int, str]]()
+    read = Core.read
+
+    def counting(core: Core, stream: str, query: Any, at: int | None) -> Any:
+        reads.append((core.branch, stream.removeprefix("conversation/")))
+        return read(core, stream, query, at)
+
+    for held in ({(0, "chat-01"), (0, "chat-04"), (0, "fork of one"), (1, "chat-05")}, set[tuple[int, str]]()):
+        reads.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Core, "read", counting)
+            Memory(tmp_path / "store", clear_scratchpads_on_open=True).close()
+        assert held <= set(reads)
+        with Memory(tmp_path / "store") as memory:
+            for branch in (memory, memory.fork("branch")):
+                assert all(branch.conversation(name).scratchpad.to_dict() == EMPTY for name in branch.conversations())
+        others = {branch for branch, _ in set(reads) - held}
+        assert others <= {1}, "of a branch, those that held something when it was forked are read too"
 
 
 @pytest.mark.parametrize("verb", FORMER)

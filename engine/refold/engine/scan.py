@@ -170,6 +170,20 @@ def seqs_with(reader: Reader, sought: EventFilter, *, after: int = 0) -> list[in
 
 
 @reports_damage
+def arrays_with(reader: Reader, types: Sequence[type[Event]]) -> Iterator[tuple[int, type[Event], bytes]]:
+    """Yield stream number, type and undecoded event of the events of some types, in every branch and in order."""
+    if reader.types_written.isdisjoint(types):
+        return
+    kinds = {fold.TAGS[event_type]: event_type for event_type in types}
+    for record in records_through(reader.log, 0, reader.current_head()):
+        tags = record.tags
+        if not kinds.keys().isdisjoint(tags):
+            numbers = record.numbers
+            for place in [place for place, tag in enumerate(tags) if tag in kinds]:
+                yield numbers[place], kinds[tags[place]], record.array(place)
+
+
+@reports_damage
 def seqs_spelling(reader: Reader, spelling: Spelling) -> list[int]:
     """Return the seqs of the events with a string that contains a text in any spelling, in every branch."""
     return [

@@ -10,15 +10,26 @@ from typing import Any, Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from refold import checks
+from refold import checks, fold
 from refold.engine import batch as batches
 from refold.engine import history, reader
 from refold.engine.conflicts import ANY
 from refold.engine.reader import Request, Side
+from refold.engine.scan import arrays_with
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
-from refold.event import BranchForked, Event, ForkDropped, Recorded, Restored, SnapshotNamed, StateImported
+from refold.event import (
+    BranchForked,
+    ConversationEnded,
+    Event,
+    ForkDropped,
+    Forked,
+    Recorded,
+    Restored,
+    SnapshotNamed,
+    StateImported,
+)
 from refold.fold import State
 from refold.limits import (
     BASE_DEPTH_MAX,
@@ -47,7 +58,7 @@ from refold.memory.snapshot import Snapshot
 from refold.message import Message
 from refold.results import Backup, Moved, Receipt, Recovered, Stats
 from refold.text import TokenCounter, pluralize
-from refold.views.scratchpad import SCRATCH
+from refold.views.scratchpad import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadSet
 from refold.views.session import SESSION
 from refold.views.store import SETTINGS, is_reserved
 
@@ -585,15 +596,41 @@ def clear_scratchpads(core: Core) -> None:
     with core.engine.reader.state_lock:
         numbers = range(len(core.engine.reader.branches_at(None)) + 1)
     filled = [
-        Scratchpad(branch, f"conversation/{conversation_id}", None, branch.opening())
-        for branch in map(core.with_branch, numbers)
-        for conversation_id in history.ids(core.engine, branch.branch, "conversation")
-        if not branch.read(f"conversation/{conversation_id}", lambda state: state.part(SCRATCH).is_empty, None)
+        Scratchpad(branch, stream, None, branch.opening())
+        for branch, streams in zip(map(core.with_branch, numbers), _streams_with_notes(core, numbers), strict=True)
+        for stream in streams
+        if not branch.read(stream, lambda state: state.part(SCRATCH).is_empty, None)
     ]
     for first in range(0, len(filled), GROUP_COUNT_MAX):
         with batches.Batch(core.engine):
             for scratchpad in filled[first : first + GROUP_COUNT_MAX]:
                 scratchpad.clear()
+
+
+_FILLING: Final = (ScratchpadSet, NoteAdded, StateImported)
+_EMPTYING: Final = (ScratchpadCleared, ConversationEnded, ForkDropped)
+
+
+def _streams_with_notes(core: Core, branches: Iterable[int]) -> Iterator[list[str]]:
+    """Yield for each branch the conversations whose scratchpads may hold something, sorted.
+
+    The log is scanned, which takes less time than to read the state of each conversation.
+    """
+    names = core.engine.reader.names()
+    known = set[str]()  # Conversations that held something in any branch.
+    last: dict[tuple[int, str], bool] = {}  # Branch and conversation -> whether they may hold something.
+    for number, event_type, packed in arrays_with(core.engine.reader, (*_FILLING, *_EMPTYING, Forked, Restored)):
+        stream = names.stream(number)
+        fills = event_type in _FILLING
+        if event_type in (Forked, Restored):
+            base = cast("Forked | Restored", fold.decode(packed)).base_stream
+            fills = bool(base) and names.stream(base) in known
+        if fills:
+            known.add(stream)
+        last[names.branch_of(number), stream] = fills
+    for branch in branches:
+        # Where a branch has no such event of its own, it may hold what its parent held.
+        yield sorted(stream for stream in known if last.get((branch, stream), bool(branch)))
 
 
 def forks(core: Core, at: int | None, after: str | None, limit: int | None) -> list[str]:

@@ -82,6 +82,52 @@ def test_random_steps_lead_where_pydantic_ais_own_store_leads(memory: Memory, se
     assert_sound(memory)
 
 
+def save(store: RefoldConversationStore, name: str, *texts: str) -> None:
+    """Load a conversation, add answers and save it."""
+    one = asyncio.run(store.load(name)) or Conversation(conversation_id=name)
+    one.messages.extend(ModelResponse(parts=[TextPart(text)]) for text in texts)
+    asyncio.run(store.save(one))
+
+
+def test_a_message_larger_than_the_window_is_appended_once(memory: Memory) -> None:
+    store, chat = RefoldConversationStore(memory), memory.conversation("pydantic-ai/c")
+    chat.set_window_tokens(100)
+    for turn in range(6):
+        save(store, "c", f"question {turn}", "long " * 150 + str(turn))
+        assert len(chat.history()) == 2 * (turn + 1)
+    assert_sound(memory)
+
+
+def test_a_branch_from_an_evicted_message_appends_only_what_is_new(memory: Memory) -> None:
+    store, chat = RefoldConversationStore(memory), memory.conversation("pydantic-ai/c")
+    chat.set_window_tokens(60)
+    save(store, "c", *(f"answer {place} with some more words" for place in range(12)))
+    loaded = asyncio.run(store.load("c"))
+    assert loaded is not None
+    assert 0 < len(chat.window()) < 10
+    asyncio.run(store.branch("c", at=2, expected_revision=loaded.revision))
+    assert chat.window() == []
+    save(store, "c", "another way")
+    assert [message.content for message in chat.window()] == ["another way"]
+    assert len(chat.history()) == 13
+
+
+def test_a_window_cleared_by_hand_stays_so(memory: Memory) -> None:
+    store, chat = RefoldConversationStore(memory), memory.conversation("pydantic-ai/c")
+    save(store, "c", "one", "two")
+    chat.clear_window()
+    save(store, "c", "three")
+    assert [message.content for message in chat.window()] == ["three"]
+
+
+def test_messages_saved_without_a_window_are_shown_once_there_is_one(memory: Memory) -> None:
+    save(RefoldConversationStore(memory), "c", "one")
+    save(RefoldConversationStore(memory, project_messages=False), "c", "two")
+    save(RefoldConversationStore(memory), "c", "three")
+    window = memory.conversation("pydantic-ai/c").window()
+    assert [message.content for message in window] == ["one", "two", "three"]
+
+
 def answer(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
     last = messages[-1].parts[-1]
     if isinstance(last, ToolReturnPart):

@@ -26,6 +26,9 @@ _LINK: Final = "link"
 _MESSAGE: Final = "message"
 """The two items of an entry: its link to the previous entry, which survives an erasure of its text, and its message."""
 
+_WINDOW_HEAD: Final = "refold_window_head"
+"""The key of a stored record for the head of the chain that the window shows, which a bounded window may not hold."""
+
 _ERASED: Final = "(erased)"
 
 _ENTRIES: Final = TypeAdapter(ConversationEntry)
@@ -102,9 +105,11 @@ class RefoldConversationStore(ConversationStore):
             message = _ENTRIES.dump_python(entry, mode="json")["message"]
             self._table.put((*_entry_key(entry.id), _LINK), [entry.parent_id, message["kind"]])
             self._table.put((*_entry_key(entry.id), _MESSAGE), message)
-        self._table.put(key, _RECORDS.dump_python(record, mode="json"))
+        shown = None if item is None else item.value.get(_WINDOW_HEAD)
         if self.project_messages:
-            self._show(record, new)
+            self._show(record, new, shown)
+            shown = head
+        self._table.put(key, {**_RECORDS.dump_python(record, mode="json"), _WINDOW_HEAD: shown})
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
         """Delete a conversation, with the entries that no other conversation reaches."""
@@ -118,11 +123,13 @@ class RefoldConversationStore(ConversationStore):
             raise ConversationConflict(conversation_id)
         keys = self._table.keys(("entry",))
         reached: set[Any] = set()
-        for record in map(_record, items.values()):
-            for tip in (record.head_id, *record.branches):
-                while tip is not None and _entry_key(tip) not in reached:
-                    reached.add(_entry_key(tip))
-                    tip = self._table.get((*_entry_key(tip), _LINK))[0]  # noqa: PLW2901 - up the chain
+        for item in items.values():
+            record = _record(item)
+            for tip in (record.head_id, *record.branches, item.value.get(_WINDOW_HEAD)):
+                for key in map(_entry_key, self._chain(tip)):
+                    if key in reached:
+                        break
+                    reached.add(key)
         self._table.delete(_record_key(conversation_id))
         for key in keys:
             if key[:2] not in reached:
@@ -135,21 +142,38 @@ class RefoldConversationStore(ConversationStore):
     def _chat(self, conversation_id: str) -> Conversation:
         return self.memory.conversation(f"{self.name}/{conversation_id}")
 
-    def _show(self, record: ConversationRecord, new: dict[str, ConversationEntry]) -> None:
-        """Make the window show the chain that ends with the head: remove what left the chain, append what is new."""
+    def _show(self, record: ConversationRecord, new: dict[str, ConversationEntry], shown: str | None) -> None:
+        """Make the window show the chain that ends with the head: remove what left the chain, append what is new.
+
+        New is what is behind the last entry that this chain shares with the one that ends with ``shown``: a message
+        that the window's budget evicted was shown before.
+        """
         chat = self._chat(record.conversation_id)
-        window = chat.window()
-        held = {(message.metadata or {}).get(_ENTRY): place for place, message in enumerate(window)}
         missing: list[ConversationEntry] = []
         tip = record.head_id
-        while tip is not None and tip not in held:
-            missing.append(new.get(tip) or _entry(tip, self._table.scan(_entry_key(tip))))
+        while tip is not None and tip in new:
+            missing.append(new[tip])
             tip = missing[-1].parent_id
+        before = [shown] if tip == shown else list(self._chain(shown))
+        while tip is not None and tip not in before:
+            missing.append(_entry(tip, self._table.scan(_entry_key(tip))))
+            tip = missing[-1].parent_id
+        window = chat.window()
+        held = {(message.metadata or {}).get(_ENTRY): place for place, message in enumerate(window)}
+        if tip is not None and tip not in held:  # It was evicted: what is left of its chain is no part of what is gone.
+            gone = {None, *before[: before.index(tip)]}
+            tip = next((entry for entry in reversed(held) if entry not in gone), None)
         for message in reversed(window[0 if tip is None else held[tip] + 1 :]):
             chat.remove(message)
         for entry in reversed(missing):
             for fields in _messages(entry):
                 chat.append(**fields, metadata={_ENTRY: entry.id})
+
+    def _chain(self, tip: str | None) -> Iterator[str]:
+        """Yield the ids of a chain, from its end to its beginning."""
+        while tip is not None:
+            yield tip
+            tip = self._table.get((*_entry_key(tip), _LINK))[0]
 
 
 def _record_key(conversation_id: str) -> tuple[str, str]:

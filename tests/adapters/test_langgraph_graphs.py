@@ -3,6 +3,7 @@
 import asyncio
 from operator import add
 from pathlib import Path
+from random import Random
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -177,6 +178,51 @@ def test_edits_and_removals_reach_the_window() -> None:
         assert shown(memory) == ["edited", "two", "you said two"]
         assert [message.id for message in chat.window()] == ids, "an edit leaves every message in its place"
         assert contents(graph.get_state(TRIP).values) == shown(memory)
+
+
+class Newest(TypedDict):
+    """A channel that keeps what it is given, and gives its messages no ids."""
+
+    messages: Annotated[list[Any], lambda _, new: new]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_equal_messages_without_ids_are_told_apart(seed: int) -> None:
+    draw = Random(seed)
+    with remembering() as memory:
+        builder = StateGraph(Newest)
+        builder.add_node("nothing", lambda state: {"messages": state["messages"]})
+        builder.add_edge(START, "nothing")
+        graph = builder.compile(checkpointer=RefoldSaver(memory))
+        messages: list[Any] = []
+        for _ in range(40):
+            cut = draw.randint(0, len(messages))
+            change = draw.choice(["trim", "remove", "keep"])
+            if change == "trim":
+                messages = messages[-4:]
+            elif change == "remove":
+                messages = messages[: cut - 1] + messages[cut:] if cut else messages
+            kind = draw.choice([HumanMessage, AIMessage])
+            messages = [*messages, kind(draw.choice(["yes", "yes", "no", "stop"]))]
+            graph.update_state(TRIP, {"messages": messages})
+            assert shown(memory) == contents(graph.get_state(TRIP).values)
+        assert_sound(memory)
+
+
+def test_of_equal_messages_the_evicted_one_is_the_older() -> None:
+    """A budget evicts the first of two equal messages; the graph removes it later, and the other one stays."""
+    with remembering() as memory:
+        chat = memory.conversation("langgraph/trip")
+        builder = StateGraph(Newest)
+        builder.add_node("nothing", lambda state: {"messages": state["messages"]})
+        builder.add_edge(START, "nothing")
+        graph = builder.compile(checkpointer=RefoldSaver(memory))
+        messages = [HumanMessage("yes"), AIMessage("well"), HumanMessage("yes"), AIMessage("good")]
+        graph.update_state(TRIP, {"messages": messages})
+        chat.set_window_tokens(sum(message.tokens for message in chat.window()[1:]))
+        assert shown(memory) == ["well", "yes", "good"]
+        graph.update_state(TRIP, {"messages": messages[1:]})
+        assert shown(memory) == ["well", "yes", "good"]
 
 
 DIES = """

@@ -2,6 +2,7 @@
 
 import json
 import marshal
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, cast
@@ -158,32 +159,32 @@ def _edit_window(
     chat: Conversation, before: Sequence[str], after: Sequence[str], find: Find, stored: dict[str, Message]
 ) -> Sequence[str]:
     """Edit messages and remove misplaced ones from the window; return the kept digests, a prefix of ``after``."""
-    live = _window_ids(chat)
+    there = _window_ids(chat, before)
     earlier = set(before)
-    gone: list[str] = []
-    count = 0
-    for digest in before:
-        wanted = after[count] if count < len(after) else ""
+    kept: list[str | None] = []  # The ids of messages in the window; None for a message that was evicted.
+    gone: list[str | None] = []
+    for place, digest in enumerate(before):
+        wanted = after[len(kept)] if len(kept) < len(after) else ""
+        message_id = there.get(place)
         if digest != wanted:
             message = find(wanted) if wanted and wanted not in earlier else None
             if message is None or not _is_edit(find(digest), message):
-                gone.append(digest)
+                gone.append(message_id)
                 continue
-            if digest in live:
-                stored[wanted] = _write_message(partial(chat.replace, live[digest]), wanted, message)
-        count += 1
-    live = shown = _window_ids(chat) if stored else live
-    kept = after[:count]
+            if message_id is not None:
+                stored[wanted] = _write_message(partial(chat.replace, message_id), wanted, message)
+        kept.append(message_id)
+    live = shown = {message.id for message in chat.window()}
     while True:
-        for digest in gone:
-            if digest in live:
-                chat.remove(live[digest])
+        for message_id in gone:
+            if message_id in live:
+                chat.remove(message_id)
         # A result leaves with its call, and a call with its results: those to be kept are stored again.
-        live = _window_ids(chat)
-        lost = next((place for place, digest in enumerate(kept) if digest in shown and digest not in live), None)
+        live = {message.id for message in chat.window()}
+        lost = next((place for place, each in enumerate(kept) if each in shown and each not in live), None)
         if lost is None:
-            return kept
-        kept, gone = kept[:lost], list(kept[lost:])
+            return after[: len(kept)]
+        kept, gone = kept[:lost], kept[lost:]
 
 
 def _is_edit(old: BaseMessage | None, new: BaseMessage) -> bool:
@@ -195,9 +196,23 @@ def _is_edit(old: BaseMessage | None, new: BaseMessage) -> bool:
     )
 
 
-def _window_ids(chat: Conversation) -> dict[str, str]:
-    """Return the ids of the messages in a window, keyed by digest."""
-    return {mark: message.id for message in chat.window() if (mark := (message.metadata or {}).get(_MARK)) is not None}
+def _window_ids(chat: Conversation, digests: Sequence[str]) -> dict[int, str]:
+    """Return the ids of the messages in a window, keyed by their place in a list of digests.
+
+    Equal messages are told apart by the order, from the end, because a budget evicts from the beginning.
+    """
+    places: dict[str, list[int]] = {}
+    for place, digest in enumerate(digests):
+        places.setdefault(digest, []).append(place)
+    ids: dict[int, str] = {}
+    end = len(digests)
+    for message in reversed(chat.window()):
+        equal = places.get((message.metadata or {}).get(_MARK, ""))
+        if equal:
+            at = bisect_left(equal, end) - 1  # -1, the last one, if the window has another order.
+            end = equal[at] if at >= 0 else end
+            ids[equal.pop(at)] = message.id
+    return ids
 
 
 def _write_message(verb: Callable[..., Message], digest: str, message: BaseMessage) -> Message:

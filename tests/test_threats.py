@@ -61,7 +61,7 @@ def test_only_their_owner_reads_the_files_of_a_memory(tmp_path: Path, durability
         with memory.mirror(tmp_path / "mirror") as mirror:
             mirror.sync()
             assert modes(tmp_path / "mirror") == {}
-        skills = memory.skills.below(SkillRoots(project=str(tmp_path)))
+        skills = memory.skills.with_roots(SkillRoots(project=str(tmp_path)))
         skills.create("deploy", "How to deploy.", "Push the tag.\n")
         skills.edit("deploy", body="Push the tag, then wait.\n")
         skills.export("deploy", str(tmp_path / "new" / "skills"))

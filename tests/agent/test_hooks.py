@@ -47,7 +47,7 @@ def test_skill_matching_a_skill_of_the_project_is_shown_beside_the_message(memor
     folder.mkdir(parents=True)
     head = "---\nname: release-notes\ndescription: Write the notes of a release.\n---\n"
     (folder / "SKILL.md").write_text(f"{head}One line a change.\n", encoding="utf-8")
-    skills = memory.skills.below(SkillRoots(project=str(tmp_path)))
+    skills = memory.skills.with_roots(SkillRoots(project=str(tmp_path)))
     hooks, context = default_hooks(memory, skills), begun(memory)
     said = "write the notes of the release"
     heard = hooks.fire_user_message(context, said)
@@ -57,7 +57,7 @@ def test_skill_matching_a_skill_of_the_project_is_shown_beside_the_message(memor
     assert part is not None
     assert part.text == "[skill:release-notes]\nOne line a change.\n[/skill]"
     assert hooks.fire_user_message(context, "what is for lunch?") == UserMessageResult()
-    selected = memory.skills.selected("s1")
+    selected = memory.skills.last_selection("s1")
     assert selected is not None
     assert (selected.query, selected.names) == (said, ("release-notes",))
     memory.settings.set("skills_enabled", value=False)
@@ -248,7 +248,7 @@ def test_what_hooks_inject_beside_a_message_is_joined_and_becomes_metadata(memor
 def test_default_hooks_twice_are_there_once(memory: Memory, tmp_path: Path) -> None:
     own = memory.hooks.register("user_message", lambda *_: None)
     for _ in range(2):
-        hooks = default_hooks(memory, memory.skills.below(SkillRoots(project=str(tmp_path))))
+        hooks = default_hooks(memory, memory.skills.with_roots(SkillRoots(project=str(tmp_path))))
     assert repr(hooks) == "Hooks(session_start=1, user_message=3, before_tool=1, session_end=3)"
     assert hooks.unregister_group("skills") == 3
     assert hooks.unregister_group("skills") == 0

@@ -117,7 +117,7 @@ class Told:
         skill = tmp_path / f".skills/{SKILL}/SKILL.md"
         skill.parent.mkdir(parents=True)
         skill.write_text(f"---\nname: {SKILL}\ndescription: Ask for a passport number.\n---\nAsk.\n", encoding="utf-8")
-        self.skills = self.memory.skills.below(SkillRoots(project=str(tmp_path)))
+        self.skills = self.memory.skills.with_roots(SkillRoots(project=str(tmp_path)))
         self.memory.tools.register(files_tool())
         tool = skill_tool(self.skills)
         assert tool is not None
@@ -264,7 +264,7 @@ def forgets(told: Told) -> None:
 
 def injects(told: Told) -> None:
     told.turn(f"{SKILL}: ask for a {WORDS}")
-    selection = told.skills.selected(ID)
+    selection = told.skills.last_selection(ID)
     assert selection is not None
     assert WORDS in selection.query
 

@@ -141,7 +141,7 @@ def know_skills(library: SkillLibrary) -> None:
 
 def edit_a_skill(memory: Memory) -> None:
     with tempfile.TemporaryDirectory() as project:
-        skills = memory.skills.below(SkillRoots(project=project))
+        skills = memory.skills.with_roots(SkillRoots(project=project))
         skills.create("deploy", "Deploy the service.", "Run it.\n")
         skills.edit("deploy", body="Run it twice.\n")
 

@@ -46,7 +46,7 @@ def project_in(path: Path, text: str = FILE, place: str = ".skills/deploy/SKILL.
 
 
 def skills_in(memory: Memory, project: Path) -> Skills:
-    found: Skills = memory.skills.below(SkillRoots(project=str(project)))
+    found: Skills = memory.skills.with_roots(SkillRoots(project=str(project)))
     return found
 
 
@@ -282,7 +282,7 @@ def test_a_note_is_seen_wherever_a_model_sees_the_skill(tmp_path: Path) -> None:
         assert "Bob" not in skills.render("deploy")
         assert "Bob" not in text_of(tmp_path)
         assert [found.name for found in skills.search("who decides")] == ["deploy"]
-        assert memory.skills.below(skills.roots, library="acme/api").get("deploy").note == ""
+        assert memory.skills.with_roots(skills.roots, library="acme/api").get("deploy").note == ""
 
 
 def test_a_note_shows_on_a_skill_that_waits_for_its_review() -> None:

@@ -15,6 +15,7 @@ from refold.skills.restriction import RestrictedRegistry
 from refold.skills.selection import SelectionPolicy
 from refold.skills.skills import Skills, skill_tool, skills_of
 from refold.skills.sources import SkillRoots
+from refold.skills.words import WordScorer
 from refold.views.skills import SkillsSelected, SkillUsage
 from tests.support.memories import Clock, assert_sound, refused, remembering
 
@@ -196,6 +197,53 @@ def project(tmp_path: Path) -> Path:
 
 def skills_in(memory: Memory, project: Path) -> Skills:
     return skills_of(memory, SkillRoots(project=str(project)))
+
+
+@pytest.mark.parametrize("roots", ["skills", ["skills"], Path("skills"), 7])
+def test_roots_that_are_none_are_refused(memory: Memory, roots: Any) -> None:
+    with refused(memory, InvalidInput, "roots is", "; give SkillRoots, such as SkillRoots(project="):
+        memory.skills.with_roots(roots)
+    with refused(memory, InvalidInput, "roots is", "; give SkillRoots"):
+        skills_of(memory, roots)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"builtin": "skills"}, {"user": Path("skills")}, {"project": ["."]}, {"home": ""}, {"external": b"x"}]
+)
+def test_a_root_is_a_path_and_directories_are_a_tuple(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(fields))):
+        SkillRoots(**fields)
+
+
+def test_other_roots_have_other_files_and_a_library_of_their_own(memory: Memory, project: Path) -> None:
+    skills = memory.skills.with_roots(SkillRoots(project=str(project)), library="acme/api")
+    assert skills.get("deploy").name == "deploy"
+    skills.library.toggle("deploy", enabled=False)
+    paths = SkillRoots(project=project, user=[project / ".skills"])  # type: ignore[arg-type]
+    assert (paths.project, paths.user) == (str(project), (str(project / ".skills"),))
+    assert memory.skills.with_roots(paths, library="acme/api").get("deploy").enabled is False
+    assert memory.skills.with_roots(paths).get("deploy").enabled is True
+    assert memory.skills.list() == ()
+
+
+def test_a_search_reads_no_skill_again_that_has_not_changed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with remembering() as memory:
+        skills = skills_in(memory, project)
+        counts: list[int] = []
+        init = WordScorer.__init__
+
+        def counted(scorer: WordScorer, given: Any) -> None:
+            counts.append(len(given))
+            init(scorer, given)
+
+        monkeypatch.setattr(WordScorer, "__init__", counted)
+        for _ in range(3):
+            assert [found.name for found in skills.search("deploy to production")][:1] == ["deploy"]
+        skills.select("deploy to production")
+        assert len(counts) == 1
+        skills.library.note("private", "It also says who deploys to Mars.")
+        assert [found.name for found in skills.search("Mars")] == ["private"]
+        assert len(counts) == 2
 
 
 def test_what_is_listed_depends_on_source_switch_and_detection(project: Path) -> None:

@@ -79,7 +79,7 @@ def test_the_skills_beside_a_message_say_which_tools_may_be_called(tmp_path: Pat
         path.parent.mkdir(parents=True)
         path.write_text(f"---\nname: {name}\ndescription: About {name}.\n{front}---\nBody\n", encoding="utf-8")
     with remembering() as memory:
-        hooks = default_hooks(memory, memory.skills.below(SkillRoots(project=str(tmp_path))))
+        hooks = default_hooks(memory, memory.skills.with_roots(SkillRoots(project=str(tmp_path))))
         context = hooks.context(memory.conversation("s1"))
 
         def skipped(text: str) -> list[str]:
@@ -104,7 +104,7 @@ def skills_below(memory: Memory, project: Path, **files: str) -> Any:
         path = project / f".skills/{name}/SKILL.md"
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
-    return memory.skills.below(SkillRoots(project=str(project)))
+    return memory.skills.with_roots(SkillRoots(project=str(project)))
 
 
 def test_no_skill_takes_the_tools_of_the_memory_or_those_of_a_skill_beside_it(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_another_loop_refuses_the_tools_that_the_skills_of_the_message_do_not_al
         with pytest.raises(ConnectionError):
             AgentLoop(memory, chat, Down()).run("deploy it again")
         (tmp_path / ".skills/deploy/SKILL.md").unlink()
-        memory.skills.below(SkillRoots(project=str(tmp_path))).refresh()
-        default_hooks(memory, memory.skills.below(SkillRoots(project=str(tmp_path))))
+        memory.skills.with_roots(SkillRoots(project=str(tmp_path))).refresh()
+        default_hooks(memory, memory.skills.with_roots(SkillRoots(project=str(tmp_path))))
         AgentLoop(memory, chat, Script(call("Wipe"), Reply("Well."))).resume()
         assert wiped == [1, 1], "a skill that is gone restricts nothing"
 
@@ -185,7 +185,7 @@ def test_each_selected_skill_is_shown_by_whole_sections_and_only_what_is_shown_i
             assert shown.rstrip().endswith(("end 4.", "end 5.", "end 6.")), "the last section is whole"
         memory.settings.set("skills_max_injected_chars", 300)
         assert len(hooks.fire_user_message(context, "deploy the servers").skills) == 1
-        selected = memory.skills.selected("s1")
+        selected = memory.skills.last_selection("s1")
         assert selected is not None
         assert selected.names == ("deploy-alpha",)
 

@@ -89,7 +89,7 @@ def _skills(world: World) -> Skills:
     """Return skills with files of their own."""
     if "roots" not in world.things:
         world.things["roots"] = SkillRoots(project=str(world.new_path()))
-    skills: Skills = world.memory.skills.below(world.things["roots"])
+    skills: Skills = world.memory.skills.with_roots(world.things["roots"])
     return skills
 
 
@@ -316,7 +316,7 @@ _SKILLS: Final[_Calls] = {
     **_plain("catalog detect diagnostics index list overview refresh"),
     "activate": lambda skills, _: skills.activate("notes"),
     "allowed_tools": lambda skills, _: skills.allowed_tools(["notes"]),
-    "below": lambda skills, _: skills.below(SkillRoots()),
+    "with_roots": lambda skills, _: skills.with_roots(SkillRoots()),
     "choose": lambda skills, _: skills.choose("write the notes", conversation="c"),
     "create": lambda skills, _: skills.create("another", "Do another thing.", "Do it.\n"),
     "edit": lambda skills, _: skills.edit("deploy", body="Run it twice.\n"),
@@ -333,7 +333,7 @@ _SKILLS: Final[_Calls] = {
     "resources": lambda skills, _: skills.resources("deploy"),
     "search": lambda skills, _: skills.search("notes"),
     "select": lambda skills, _: skills.select("write the notes"),
-    "selected": lambda skills, _: skills.selected("c"),
+    "last_selection": lambda skills, _: skills.last_selection("c"),
 }
 
 _LIBRARY: Final[_Calls] = {
@@ -348,7 +348,7 @@ _LIBRARY: Final[_Calls] = {
     "refine": lambda library, _: library.refine("notes", body="Read twice.\n"),
     "reject": lambda library, _: library.reject("waiting"),
     "review": lambda library, _: library.review("waiting", "active"),
-    "selected": lambda library, _: library.selected("c"),
+    "last_selection": lambda library, _: library.last_selection("c"),
     "toggle": lambda library, _: library.toggle("notes", enabled=False),
     "usage": lambda library, _: library.usage("notes"),
     "use": lambda library, _: library.use("notes", succeeded=True),

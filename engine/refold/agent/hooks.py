@@ -218,7 +218,7 @@ class Hooks:
         if point not in POINTS:
             checks.invalid(f"point is {checks.brief(point)}; give one of {', '.join(POINTS)}")
         if not callable(hook):
-            checks.invalid(f"a hook must be a function, not {type(hook).__name__} ({checks.shown(hook)})")
+            checks.invalid(f"a hook must be a function, not {type(hook).__name__} ({checks.brief(hook)})")
         self._hooks[point].append(hook)
         if group:
             self._groups.setdefault(group, []).append((point, hook))

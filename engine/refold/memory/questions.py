@@ -111,7 +111,7 @@ def bisect(
     if low > high:
         raise InvalidInput(f"after is seq {low}, behind until, which is seq {high}; give an earlier after")
     if not callable(predicate):
-        checks.invalid(f"predicate must be a function, not {type(predicate).__name__} ({checks.shown(predicate)})")
+        checks.invalid(f"predicate must be a function, not {type(predicate).__name__} ({checks.brief(predicate)})")
     if predicate(frozen(low)):
         raise InvalidInput(f"the predicate is true at seq {low} already; give an `after` at which it is not")
     if not predicate(frozen(high)):

@@ -151,7 +151,7 @@ class Table(Handle):
         """
         joined, end_ns = join_key(key), self._expiry_ns(expires)
         if not isinstance(slack, (dates.timedelta, NoneType)):  # pyright: ignore[reportUnnecessaryIsInstance]
-            checks.invalid(f"slack must be a timedelta or None, not {type(slack).__name__} ({checks.shown(slack)})")
+            checks.invalid(f"slack must be a timedelta or None, not {type(slack).__name__} ({checks.brief(slack)})")
         slack_ns = 0 if slack is None else slack // _MICROSECOND * 1_000
         cited, check = self._source_seqs(options), self._version_check(joined, options)
 
@@ -229,7 +229,7 @@ class Table(Handle):
         'sent'
         """
         if not isinstance(table, Table):  # pyright: ignore[reportUnnecessaryIsInstance]
-            checks.invalid(f"restore takes a Table, not {type(table).__name__} ({checks.shown(table)})")
+            checks.invalid(f"restore takes a Table, not {type(table).__name__} ({checks.brief(table)})")
         if table._core.engine is not self._core.engine:  # noqa: SLF001 - same class
             checks.invalid(f"{table!r} is of another store; put its items one by one, in a batch")
         cited, base = self._source_seqs(options), table._last_event()  # noqa: SLF001 - same class

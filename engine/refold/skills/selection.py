@@ -356,6 +356,10 @@ class Selector:
         rank = f"; it is ranked {place}, and {policy.top_k} are selected" if place else ""
         return SkillVerdict(skill.name, query, 0 < place <= policy.top_k, score, least, place, parts, f"{text}{rank}")
 
+    def word_scores(self, query: str) -> list[float]:
+        """Score each skill by words, in the order of the index."""
+        return self._scorer(WORDS).scores(query)
+
     def _scores(self, query: str, policy: SelectionPolicy) -> dict[str, float]:
         scores = self._scorer(policy.ranking).scores(query)
         return {skill.name: round(number, _DECIMALS) for skill, number in zip(self.index.skills, scores, strict=True)}

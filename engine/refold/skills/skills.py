@@ -60,8 +60,7 @@ from refold.skills.selection import (
     text_of,
     with_settings,
 )
-from refold.skills.sources import SKILL_DIRECTORIES, RefreshStats, SkillIndex, SkillLoader, SkillRoots
-from refold.skills.words import WordScorer
+from refold.skills.sources import SKILL_DIRECTORIES, RefreshStats, SkillIndex, SkillLoader, SkillRoots, check_roots
 from refold.text import sha256
 from refold.views.session import WORK_EVENTS, ToolExecuted
 from refold.views.skills import ACTIVE, LearnedSkill, Selection, SkillEdited
@@ -168,7 +167,7 @@ class Skills:
     ) -> None:
         self._core = core
         self._at = at
-        self.roots = SkillRoots() if roots is None else roots
+        self.roots = SkillRoots() if roots is None else check_roots(roots)
         self.library = SkillLibrary(core, at, library)  # The learned skills, and the switches and uses of all skills.
         self._loader = SkillLoader(self.roots)
         self._files: SkillIndex | None = None
@@ -184,6 +183,10 @@ class Skills:
         """Make a handle with the files below other roots, on the same library or on the one with the given name.
 
         Each library has its own learned skills, switches, notes, selections and uses: use one per project.
+
+        >>> from refold import Memory
+        >>> Memory().skills.with_roots(SkillRoots(project="."), library="acme/api").library.name
+        'acme/api'
         """
         return Skills(self._core, self._at, roots=roots, library=self.library.name if library is None else library)
 
@@ -232,12 +235,13 @@ class Skills:
 
         The best come first. For models, `select` has a floor and leaves out skills that are not for them.
         """
-        scores = WordScorer(self.index().skills).scores(checks.text(query, "query"))
+        selector = self._current_selector()
+        scores = selector.word_scores(checks.text(query, "query"))
         found = sorted((-score, place) for place, score in enumerate(scores) if score > 0)[
             : checks.count(top_k, "top_k")
         ]
         summaries = {summary.name: summary for summary in self.list()}
-        return tuple(summaries[self.index().skills[place].name] for _, place in found)
+        return tuple(summaries[selector.index.skills[place].name] for _, place in found)
 
     def get(self, name: str) -> Skill:
         """Look up a skill by its name or id; raises `NotFound`."""

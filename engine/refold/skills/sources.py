@@ -7,11 +7,12 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from refold import checks
 from refold.errors import InvalidInput
 from refold.limits import SKILL_SETTING_COUNT_MAX
+from refold.memory.options import check_path
 from refold.skills import files as skill_files
 from refold.skills.files import FileStat
 from refold.skills.format import (
@@ -367,6 +368,25 @@ class SkillRoots(Struct, frozen=True, kw_only=True):
     builtin: tuple[str, ...] = ()
     user: tuple[str, ...] = ()
     external: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("project", "home", "external"):
+            path = getattr(self, name)
+            if path is not None:
+                force_setattr(self, name, check_path(path, name))
+        for name in ("builtin", "user"):
+            paths = getattr(self, name)
+            if not isinstance(paths, list | tuple):
+                raise InvalidInput(f"{name} is {checks.brief(paths)}; give a tuple of directories")
+            given = cast("Sequence[object]", paths)
+            force_setattr(self, name, tuple(check_path(path, name) for path in given))
+
+
+def check_roots(roots: object) -> SkillRoots:
+    """Return roots of skills, if they are some."""
+    if isinstance(roots, SkillRoots):
+        return roots
+    raise InvalidInput(f'roots is {checks.brief(roots)}; give SkillRoots, such as SkillRoots(project=".")')
 
 
 class _FileFilter(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.agent import AgentLoop, Call, CallableProvider, ProviderFailed, Reply, default_hooks
+from refold.agent import AgentLoop, Call, CallableProvider, ContextBudget, ProviderFailed, Reply, default_hooks
 from refold.limits import EXTRACTED_CONTEXT_CHARS_MAX
 from tests.agent.test_loop import Script
 from tests.support.memories import Clock, assert_sound
@@ -167,6 +167,116 @@ def test_sessions_take_a_small_part_of_a_small_budget(memory: Memory) -> None:
         return 0 if part is None else part.text.count("[failure]")
 
     assert [shown(tokens) for tokens in (1_000, 3_500, 9_000)] == [0, 1, 2]
+
+
+def tell(memory: Memory, name: str, text: str, answer: str) -> None:
+    """Hold a session of one message in the project acme, with the default hooks."""
+    default_hooks(memory)
+    loop = AgentLoop(memory, memory.conversation(name, project="acme"), Script(Reply(answer)))
+    loop.run(text)
+    loop.end()
+
+
+def sessions_for(memory: Memory, query: str) -> str:
+    """Return the past sessions in the context of a new conversation, without earlier messages."""
+    budget = ContextBudget(messages_count=0)
+    context = memory.context(memory.conversation("now", project="acme"), query=query, budget=budget)
+    part = context.part("episodes")
+    return "" if part is None else part.text
+
+
+def test_past_sessions_show_no_secret(memory: Memory) -> None:
+    tell(memory, "a", "The new cabin Wi-Fi password is " + "himbeere77.", "I will use himbeere77 for the cabin router.")
+    tell(memory, "b", "My key is AKIA" + "ABCDEFGHIJKLMNOP for the backup server.", "The backup server has it.")
+    cabin = sessions_for(memory, "What's the cabin Wi-Fi password?")
+    assert cabin.startswith("## Past Sessions\n- [success] The new cabin Wi-Fi password is [a password, not shown]")
+    backup = sessions_for(memory, "Which key has the backup server?")
+    assert backup.endswith("My key is [an AWS access key, not shown] for the backup server.: The backup server has it.")
+    assert "AKIA" not in backup
+
+
+def test_past_sessions_do_not_repeat_what_was_taken_back(memory: Memory) -> None:
+    project, query = memory.project("acme"), "Am I allergic to peanuts or shellfish?"
+    tell(memory, "a", "Remember that I am allergic to peanuts and shellfish.", "I will look for recipes without them.")
+    assert "peanuts" in sessions_for(memory, query)
+    (fact,) = project.list()
+    project.delete(fact.id)
+    assert sessions_for(memory, query) == ""
+    assert "peanuts" in sessions_for(memory.at(memory.head - 1), query)
+
+
+def test_past_sessions_do_not_repeat_what_a_request_or_its_answer_took_back(memory: Memory) -> None:
+    default_hooks(memory)
+    model = Script(Reply("Which one, for how many?"), Reply("No peanuts, no shellfish."), Reply("Forgotten."))
+    loop = AgentLoop(memory, memory.conversation("a", project="acme"), model)
+    loop.run("Find a menu with peanuts or shellfish.")
+    loop.run("Remember that I am allergic to peanuts and shellfish.")
+    loop.end()
+    assert "No peanuts" in sessions_for(memory, "A menu with peanuts or shellfish")
+    loop = AgentLoop(memory, memory.conversation("b", project="acme"), model)
+    loop.run("Forget that I am allergic to peanuts and shellfish.")
+    loop.end()
+    assert memory.project("acme").count() == 0
+    assert sessions_for(memory, "A menu with peanuts or shellfish") == ""
+
+
+def test_a_session_too_old_to_know_what_of_it_was_taken_back_is_not_shown(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tell(memory, "a", "Book the Kyoto hotel for spring.", "The Ryokan Sakura is booked.")
+    assert "Ryokan" in sessions_for(memory, "Which Kyoto hotel?")
+    for module in ("refold.agent.candidates", "refold.memory.earlier"):
+        monkeypatch.setattr(f"{module}.EARLIER_EVENTS_COUNT", 4)
+    assert sessions_for(memory, "Which Kyoto hotel?") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "other"),
+    [
+        ("The trip to Kyoto starts on May 22nd.", "When does my trip to Kyoto start?", "When may I take the bus?"),
+        (
+            "\u4eac\u90fd\u3078\u306e\u51fa\u5f35\u306f5\u670822\u65e5\u3067\u3059\u3002",
+            "\u4eac\u90fd\u3078\u306e\u51fa\u5f35\u306f\u3044\u3064\u3067\u3059\u304b\uff1f",
+            "\u96fb\u8eca\u306f\u3069\u3053\u3067\u3059\u304b\uff1f",
+        ),
+        (
+            "\u53bb\u5317\u4eac\u7684\u51fa\u5dee\u662f\u4e94\u6708\u4e8c\u5341\u4e8c\u65e5\u3002",
+            "\u53bb\u5317\u4eac\u7684\u51fa\u5dee\u662f\u4ec0\u4e48\u65f6\u5019\uff1f",
+            "\u6211\u7684\u751f\u65e5\u662f\u4ec0\u4e48\u65f6\u5019\uff1f",
+        ),
+        (
+            "\ubd80\uc0b0 \uc5ec\ud589\uc740 5\uc6d4\uc5d0 \uc2dc\uc791\ud569\ub2c8\ub2e4.",
+            "\ubd80\uc0b0 \uc5ec\ud589\uc740 \uc5b8\uc81c \uc2dc\uc791\ud558\ub098\uc694?",
+            "\ub0b4 \uc0dd\uc77c\uc740 \uc5b8\uc81c\uc608\uc694?",
+        ),
+    ],
+)
+def test_past_sessions_are_alike_by_what_they_are_about(memory: Memory, text: str, query: str, other: str) -> None:
+    tell(memory, "a", text, "Noted: 23 guests, 7 rooms.")
+    assert text in sessions_for(memory, query)
+    assert sessions_for(memory, other) == ""
+
+
+def test_words_of_everyday_talk_make_no_sessions_alike(memory: Memory) -> None:
+    tell(memory, "a", "What may we do about the old bridge, please?", "You may paint the handrail.")
+    assert sessions_for(memory, "What may I do about the trip, please?") == ""
+    assert sessions_for(memory, "Is the bridge painted, with its handrails?") != ""
+
+
+def test_a_session_that_says_only_what_another_part_says_is_not_shown(memory: Memory) -> None:
+    tell(memory, "a", "Remember that I own a tabby cat.", "Okay, got it.")
+    context = memory.context(memory.conversation("now", project="acme"), query="Which tabby cat do I own?")
+    assert context.text.count("I own a tabby cat") == 1
+    assert memory.rebuild(memory.show(context)).matches
+    tell(memory, "b", "Find a vet for the tabby cat.", "Doctor Meow has time at nine.")
+    assert "Doctor Meow" in sessions_for(memory, "Which vet has the tabby cat?")
+    project = memory.project("acme")
+    project.record_episode("failure", task="Renew the parrot's chip", outcome="It failed.")
+    project.record_episode("success", task="Renew the parrot's chip", outcome="It worked.")
+    project.add("Renew the parrot's chip next year.")
+    assert sessions_for(memory, "Renew the parrot's chip").splitlines()[1:] == [
+        "- [failure] Renew the parrot's chip: It failed."
+    ]
 
 
 # A month.

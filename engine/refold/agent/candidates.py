@@ -1,8 +1,10 @@
 """Candidates for a context (memories, earlier messages, window messages), the choice of those that fit, and state."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -11,13 +13,13 @@ from refold.agent import parts
 from refold.agent.parts import Room
 from refold.entry import Entry
 from refold.event import unpack_json
-from refold.limits import EPISODES_RECENT_COUNT
+from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
 from refold.memory.conversation import Conversation
 from refold.memory.earlier import Earlier, query_of
 from refold.memory.options import Core, core_of, day_at
 from refold.memory.turns import is_question
 from refold.message import Message, text_of
-from refold.text import keywords
+from refold.text import is_unspaced
 from refold.views.episodes import EPISODES, Episode
 from refold.views.state import STATE, TEMP
 
@@ -65,8 +67,9 @@ def earlier_messages(
 
 
 def without_repeats(earlier: Sequence[Earlier], entries: Sequence[Entry], before: Sequence[str]) -> list[Earlier]:
-    """Leave out messages that add nothing to a memory that is shown again and keeps its place."""
-    known = [parts.line_of(entry.content) for entry in entries if entry.id in before]
+    """Leave out messages that add nothing to a preference, or to a memory that is shown again and keeps its place."""
+    lasting = (entry for entry in entries if entry.id in before or entry.category == "preference")
+    known = [parts.line_of(entry.content) for entry in lasting]
 
     def is_repeat(line: str) -> bool:
         return any(line in content or (content in line and _adds_little(line, content)) for content in known)
@@ -236,34 +239,94 @@ def _pieces_in(taken: _Taken) -> set[int]:
 # Earlier sessions that resemble the query.
 
 EPISODES_CHARS: Final = 1_200
-_SHARED_COUNT_MIN: Final = 2  # A session resembles a query if it shares at least this many words with it
+_SHARED_MIN: Final = 2.0  # A session resembles a query if it shares at least this many words with it
 _SHARED_PART: Final = 3  # and at least one third of the query's words.
 _EPISODES_SHARE: Final = 24  # Sessions take at most 1/24 of a budget: most of it is for answers.
+_PAIR: Final = 2  # Characters of a term in a script without spaces.
+_PAIR_WEIGHT: Final = 0.5  # Two pairs count as one word.
+# In addition to the words of everyday talk. Messages keep both: a month can be all that a question is about.
+_EVERYDAY: Final = frozenset(("about", "may"))
+# Hiragana, and characters of the commonest Chinese and Japanese words of grammar: pairs of them say nothing.
+_GRAMMAR: Final = re.compile(
+    "[\u3041-\u309f\u6211\u4f60\u60a8\u4ed6\u5979\u5b83\u4eec\u5011\u7684\u662f\u4ec0\u751a\u4e48\u9ebc\u65f6\u6642\u5019"
+    "\u5417\u55ce\u5462\u4e86\u5728\u6709\u548c\u5c31\u90fd\u4e5f\u4e0d\u8fd9\u9019\u90a3\u4e2a\u500b\u54ea\u591a\u5c11\u600e"
+    "\u6837\u6a23\u5f88\u8981\u4f1a\u6703\u53ef\u4ee5\u80fd\u8bf7\u8acb\u95ee\u554f\u4e3a\u70ba\u4f55\u8ab0]{2}"
+)
 
 
 def similar_episodes(core: Core, chat: Conversation, project: str, query: str, count: int, tokens: int) -> list[int]:
-    """Choose up to `count` recent sessions that share words with a query, and return their seqs."""
-    wanted = frozenset(keywords(query))
-    if len(wanted) < _SHARED_COUNT_MIN or not count:
+    """Choose up to `count` recent sessions that share words with a query, and return their seqs.
+
+    A session is left out if its first or last message was retracted.
+    """
+    wanted = _subject_terms((query,))
+    if sum(map(_weigh_term, wanted)) < _SHARED_MIN or not count:
         return []
 
     def recent_episodes(state: Any) -> list[Episode]:
         return list(islice(reversed(state.part(EPISODES).by_seq.values()), EPISODES_RECENT_COUNT))
 
-    scored: list[tuple[int, int, Episode]] = []
-    for episode in core.read(f"project/{project}", recent_episodes, core_of(chat)[1]):
-        shared = len(wanted.intersection(episode.keywords))
-        is_like = shared >= _SHARED_COUNT_MIN and shared * _SHARED_PART >= len(wanted)
+    at = core_of(chat)[1]
+    scored: list[tuple[float, int, Episode]] = []
+    for episode in core.read(f"project/{project}", recent_episodes, at):
+        shared = sum(map(_weigh_term, wanted & _subject_terms(episode.keywords)))
+        is_like = shared >= _SHARED_MIN and shared * _SHARED_PART >= sum(map(_weigh_term, wanted))
         if is_like and episode.session != chat.id and episode.seq is not None:
             scored.append((shared, episode.seq, episode))
     scored.sort(key=itemgetter(0, 1), reverse=True)
+    fresh = (row for row in scored if not _is_retracted(core, at, row[2]))
     chosen = dict[int, Episode]()
-    for _, seq, episode in scored[:count]:
+    for _, seq, episode in islice(fresh, count):
         listing = parts.episodes_listing([*chosen.values(), episode])
         text = parts.render_listing(listing, Room(EPISODES_CHARS, EPISODES_CHARS), len).text
         if core.counter.count(text) * _EPISODES_SHARE <= tokens:
             chosen[seq] = episode
     return sorted(chosen)
+
+
+def _weigh_term(term: str) -> float:
+    return _PAIR_WEIGHT if is_unspaced(term) else 1.0
+
+
+@lru_cache(4 * EPISODES_RECENT_COUNT)
+def _subject_terms(texts: tuple[str, ...]) -> frozenset[str]:
+    """Return the terms that say what texts are about: stems, or pairs of characters without spaces between words."""
+    from refold.index.terms import strip_contractions, subject_of, terms_of  # noqa: PLC0415 - imported on first use
+
+    terms = terms_of(subject_of(strip_contractions(" ".join(texts))), "porter")[0]
+    return frozenset(term for term in terms if term not in _EVERYDAY and not _is_grammar(term))
+
+
+def _is_grammar(term: str) -> bool:
+    return is_unspaced(term) and (len(term) < _PAIR or _GRAMMAR.fullmatch(term) is not None)
+
+
+def _is_retracted(core: Core, at: int | None, episode: Episode) -> bool:
+    """Return whether what a session began or ended with was retracted, or is too old for that to be known."""
+    sources = core.event(episode.seq or 0)[0].sources
+    if sources and sources[0] <= (core.engine.reader.current_head() if at is None else at) - EARLIER_EVENTS_COUNT:
+        return True
+    retracted = core.earlier_messages.find_retracted(core.engine.reader, core.branch, at, sources)
+    return any(
+        message.seq == sources[0] or (episode.outcome and text_of(message).startswith(episode.outcome))
+        for message in retracted
+    )
+
+
+def new_episodes(episodes: Sequence[Episode], entries: Sequence[Entry], earlier: Sequence[Earlier]) -> tuple[int, ...]:
+    """Return the seqs of sessions, without successful ones that repeat a memory or an earlier message in a context."""
+    texts = [*(entry.content for entry in entries), *(text_of(each.message) for each in earlier)] if episodes else []
+    lines = [_subject_terms((text,)) for text in texts]
+
+    def is_known(text: str) -> bool:
+        terms = _subject_terms((text,))
+        return not terms or any(terms <= line for line in lines)
+
+    return tuple(
+        episode.seq or 0
+        for episode in episodes
+        if episode.kind != "success" or not (is_known(episode.task) and is_known(episode.outcome))
+    )
 
 
 # The messages that fit: whole groups of calls and outputs, leaving out the oldest first.

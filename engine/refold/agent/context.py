@@ -18,6 +18,7 @@ from refold.agent.candidates import (
     earlier_text,
     fit_messages,
     groups_of,
+    new_episodes,
     required_messages,
     similar_episodes,
     state_in,
@@ -391,11 +392,12 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
     plan = _plan_tokens(source, choice, listed)
     (placed, left_out), (answers, messages_left_out) = choice.choose(plan.tokens[parts.MEMORIES])
     answers = without_repeats(answers, placed, entries.before)
-    places = tuple(each.place for each in answers)
-    plan = replace(plan, memories_left_out=left_out, messages_left_out=messages_left_out, places=places)
+    counts = {"memories_left_out": left_out, "messages_left_out": messages_left_out}
+    places, episodes = tuple(each.place for each in answers), new_episodes(source.episodes(), placed, answers)
+    final = replace(plan, places=places, episodes=episodes, **counts)
     seqs = tuple(each.message.seq for each in answers)
-    recipe = recipe._replace(ids=tuple(entry.id for entry in placed), seqs=seqs, plan=plan)
-    return _assemble(source._replace(recipe=recipe), placed, answers, listed)
+    source = source._replace(recipe=recipe._replace(ids=tuple(entry.id for entry in placed), seqs=seqs, plan=final))
+    return _assemble(source, placed, answers, listed if episodes == plan.episodes else tuple(_listings(source)))
 
 
 def _merge_skills(given: Sequence[object], injected: Attachment) -> list[NamedSkill]:

@@ -290,9 +290,10 @@ def notes_listing(pages: Iterable[tuple[str, Sequence[str]]]) -> PartListing:
 
 
 def episodes_listing(episodes: Iterable[Episode]) -> PartListing:
-    """List what earlier sessions tried, and how each ended."""
+    """List what earlier sessions tried, and how each ended, with their secrets masked."""
     texts = (
-        (episode.kind, [line_of(text) for text in (episode.task, episode.outcome) if text]) for episode in episodes
+        (episode.kind, [line_of(_mask(text)) for text in (episode.task, episode.outcome) if text])
+        for episode in episodes
     )
     lines = [f"- [{kind}] {': '.join(text[:_EPISODE_CHARS] for text in fields)}" for kind, fields in texts]
     return PartListing(EPISODES_HEADING, "sessions", [Section("", lines)])
@@ -392,10 +393,14 @@ def messages_text(messages: Iterable[tuple[str, str]], left_out: int) -> str:
 
 def message_line(message: Message) -> str:
     """Render one message, with its secrets masked."""
+    name = "" if message.name is None else f" {line_of(message.name.replace(':', ' '))}"  # A colon would end the name.
+    return f"- {message.role}{name}: {quote_text(_mask(text_of(message)), '  ')}"
+
+
+def _mask(text: str) -> str:
     from refold.agent.secrets import mask_secrets  # noqa: PLC0415 - its patterns take time, and few contexts need them
 
-    name = "" if message.name is None else f" {line_of(message.name.replace(':', ' '))}"  # A colon would end the name.
-    return f"- {message.role}{name}: {quote_text(mask_secrets(text_of(message)), '  ')}"
+    return mask_secrets(text)
 
 
 def injected_text(text: str, room: Room, count: Count) -> PartText:

@@ -109,6 +109,17 @@ class EarlierMessages:
         found = read(reader, [(match.seq, match.place) for match in matches(looks, query, top_k)[0]])
         return [each for each in found if not newest.is_retracted(each.message, end)]
 
+    def find_retracted(self, reader: Reader, branch: int, at: int | None, seqs: Sequence[int]) -> list[Message]:
+        """Return the messages of events that a search leaves out because what they said was retracted."""
+        newest, end = self._newest_at(reader, branch, at)
+        suspects = [seq for seq in seqs if newest.may_be_retracted(seq, end)]
+        if not suspects:
+            return []
+        with reader.state_lock:
+            written = reader.loader.recorded_events(suspects)
+        messages = (message for recorded in written for message in messages_of(recorded) if not message.erased)
+        return [message for message in messages if newest.is_retracted(message, end)]
+
     def absence(
         self,
         reader: Reader,
@@ -143,15 +154,20 @@ class EarlierMessages:
         self, reader: Reader, branch: int, at: int | None, stream: str, project: str, shown: AbstractSet[int]
     ) -> "tuple[_NewestEvents, int, list[tuple[MessageView, Any]]]":
         """Return the newest messages, the seq that they are searched at, and the rows that a conversation searches."""
+        newest, end = self._newest_at(reader, branch, at)
+        with self._lock:
+            after = max(end - EARLIER_EVENTS_COUNT, 0)
+            return newest, end, list(newest.looks(stream, project, after, end, shown))
+
+    def _newest_at(self, reader: Reader, branch: int, at: int | None) -> "tuple[_NewestEvents, int]":
+        """Return the newest messages of a branch, and the seq that they are searched at."""
         with self._lock:
             count = erased_count(reader)
             if count != self._erased_count:
                 self._newest.clear()
                 self._erased_count = count
             end = reader.current_head() if at is None else at
-            after = max(end - EARLIER_EVENTS_COUNT, 0)
-            newest = self._fill_newest(reader, branch, after, end)
-            return newest, end, list(newest.looks(stream, project, after, end, shown))
+            return self._fill_newest(reader, branch, max(end - EARLIER_EVENTS_COUNT, 0), end), end
 
     def _fill_newest(self, reader: Reader, branch: int, after: int, end: int) -> "_NewestEvents":
         """Return the messages of a branch after a seq and up to another one."""
@@ -363,6 +379,12 @@ class _NewestEvents:
         while stream in self._bases:
             stream = self._bases[stream][0]
         return stream
+
+    def may_be_retracted(self, seq: int, end: int) -> bool:
+        """Return whether anything that a message or the message it answers said was retracted at a seq."""
+        return any(
+            self._retractions.is_touched(each, end) for each in (seq, self._question_of.get(seq)) if each is not None
+        )
 
     def is_retracted(self, message: Message, end: int) -> bool:
         """Return whether all that a message said was retracted at a seq, or all that the message it answers said."""

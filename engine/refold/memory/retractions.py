@@ -82,6 +82,11 @@ class Retractions:
             if not fact.is_retracted(seq):
                 fact.turns.append(seq)
 
+    def is_touched(self, seq: int, at: int) -> bool:
+        """Return whether a fact that a message had stated by a seq was retracted by then, or it led to a removal."""
+        is_withdrawing = self._withdrawing.get(seq, _NEVER) <= at
+        return is_withdrawing or any(fact.seq <= at and fact.is_retracted(at) for fact in self._told.get(seq, ()))
+
     def hides(self, seq: int, line: str | None, at: int) -> bool:
         """Return whether every fact that a message had stated by a seq was retracted by then.
 

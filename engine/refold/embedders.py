@@ -9,13 +9,14 @@ from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from math import isfinite, isqrt, sqrt
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from refold import checks
 from refold.errors import EmbedderFailed, EmbeddingMismatch, InvalidInput, LimitExceeded
 from refold.limits import HASH_BYTES, VECTOR_DIMENSIONS_MAX
 from refold.text import blake2b, is_unspaced, words
+from refold.threads import enter_once
 
 T = TypeVar("T")
 
@@ -217,7 +218,7 @@ class CachedEmbedder:
         self._embedder = embedder
         self._count_max = bytes_max // (4 * embedder.dim + HASH_BYTES)
         self._vectors: OrderedDict[bytes, Vectors] = OrderedDict()
-        self._lock = Lock()
+        self._lock = RLock()
 
     def embed(self, texts: list[str]) -> "Vectors":
         """Return one checked float32 row per text, in order; raises the errors of ``check_vectors``."""
@@ -236,11 +237,11 @@ class CachedEmbedder:
 
     def clear(self) -> None:
         """Drop every cached vector."""
-        with self._lock:
+        with enter_once(self._lock):
             self._vectors.clear()
 
     def _find(self, keys: list[bytes]) -> "dict[bytes, Vectors]":
-        with self._lock:
+        with enter_once(self._lock):
             cached = {key: self._vectors[key] for key in keys if key in self._vectors}
             for key in cached:
                 self._vectors.move_to_end(key)
@@ -248,7 +249,7 @@ class CachedEmbedder:
 
     def _keep(self, fresh: "dict[bytes, Vectors]") -> None:
         """Store copies, because a row that is a view of its batch would keep the whole array alive."""
-        with self._lock:
+        with enter_once(self._lock):
             self._vectors.update((key, row.copy()) for key, row in fresh.items())
             while len(self._vectors) > self._count_max:
                 self._vectors.popitem(last=False)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 from weakref import ref
 
-from refold.errors import StoreError
+from refold.errors import InvalidInput, StoreError
 
 NO_THREAD: Final = (
     "no thread could be started; end others, or raise the limits of this process (ulimit -u, -v), and call again"
@@ -166,6 +166,26 @@ def exit_method(method: Method) -> Method:
     the method that it holds in any case: a block whose ``held`` is dead is over, even if nothing recorded that.
     """
     return cast("Method", _Exit(method))
+
+
+def owns(lock: "threading.RLock") -> bool:
+    """Return whether this thread holds a lock."""
+    own: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
+    return own()
+
+
+def enter_once(lock: "threading.RLock") -> "threading.RLock":
+    """Return a lock to enter by ``with``; raise ``InvalidInput`` if this thread holds it already.
+
+    A signal handler or a ``__del__`` that calls the memory runs in the middle of whatever its thread does: a plain lock
+    would let it wait for itself forever, and a reentrant one would show it what is half done.
+    """
+    if owns(lock):
+        raise InvalidInput(
+            "a memory was called from inside of another call of this thread (a signal handler, a __del__?); call it "
+            "afterwards"
+        )
+    return lock
 
 
 def free_lock(lock: object) -> None:

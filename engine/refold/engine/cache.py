@@ -31,6 +31,7 @@ from refold.limits import (
 )
 from refold.log.protocol import Log, Row
 from refold.log.record import SEQ
+from refold.threads import enter_once
 
 if TYPE_CHECKING:
     from refold.index.index import Indexes
@@ -250,7 +251,7 @@ class LazyIndex:
 
     def __init__(self, make: Callable[[], "Indexes"]) -> None:
         self._make = make
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._indexes: Indexes | None = None
         self.is_torn = False
         """Whether a change to its rows was interrupted; they are then dropped before the next use."""
@@ -262,7 +263,7 @@ class LazyIndex:
             self.forget()
         indexes = self._indexes
         if indexes is None:
-            with self._lock:
+            with enter_once(self._lock):
                 indexes = self._indexes = self._indexes or self._make()
         return indexes
 

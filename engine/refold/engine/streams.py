@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
-from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -90,11 +89,14 @@ _ID: Final = re.compile(f".{{{ID_HEX_CHARS}}}")
 
 
 class Ids:
-    """A source of ids of 20 hexadecimal digits."""
+    """A source of ids of 20 hexadecimal digits.
+
+    It has no lock, for which a signal handler that writes would wait forever if it met a refill. Taking an id out of
+    the pool and adding some are atomic; two refills at once make it twice as large.
+    """
 
     def __init__(self, random_bytes: Callable[[int], bytes]) -> None:
         self._random_bytes = random_bytes
-        self._lock = Lock()
         self._pool: list[str] = []
 
     def new(self) -> str:
@@ -105,11 +107,10 @@ class Ids:
             return self._refill()
 
     def _refill(self) -> str:
-        with self._lock:
-            fresh: list[str] = _ID.findall(self._random_bytes(_POOL_BYTES).hex())
-            first = fresh.pop()
-            self._pool.extend(fresh)
-            return first
+        fresh: list[str] = _ID.findall(self._random_bytes(_POOL_BYTES).hex())
+        first = fresh.pop()
+        self._pool.extend(fresh)
+        return first
 
 
 # Keys: the engine knows a stream by its name and, in a fork of the memory, the number of the branch.

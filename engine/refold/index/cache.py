@@ -5,6 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
+from refold.threads import enter_once
+
 # An index is weighed again when it has grown by one row in this many, or when the number of its parts has changed.
 _WEIGHED_SHARE: Final = 16
 
@@ -47,9 +49,9 @@ class IndexCache(Generic[S]):
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._cached: OrderedDict[Hashable, _CachedIndex[S]] = OrderedDict()
-        self._locks: dict[Hashable, threading.Lock] = {}  # The locks of indexes that are being filled.
+        self._locks: dict[Hashable, threading.RLock] = {}  # The locks of indexes that are being filled.
         self.nbytes = 0  # Approximate bytes of the indexes in RAM, each as of its last use.
 
     def __len__(self) -> int:
@@ -64,24 +66,24 @@ class IndexCache(Generic[S]):
             index = self._find(key)
             if index is not None:
                 return index
-            with self._lock:
-                lock = self._locks.setdefault(key, threading.Lock())
-            with lock:
+            with enter_once(self._lock):
+                lock = self._locks.setdefault(key, threading.RLock())
+            with enter_once(lock):
                 if self._locks.get(key) is not lock:  # Another thread has filled the index meanwhile, or failed to.
                     continue
                 try:
                     cached = _CachedIndex(fill())
-                    with self._lock:
+                    with enter_once(self._lock):
                         self._cached[key] = cached
                         leaving = self._evict()
                 finally:
-                    with self._lock:
+                    with enter_once(self._lock):
                         self._locks.pop(key, None)
             _close(leaving)  # Outside the lock, because closing an index can take other locks.
             return cached.index
 
     def _find(self, key: Hashable) -> S | None:
-        with self._lock:
+        with enter_once(self._lock):
             cached = self._cached.get(key)
             if cached is None:
                 return None
@@ -119,18 +121,18 @@ class IndexCache(Generic[S]):
 
     def all(self) -> list[S]:
         """Return all indexes that are in RAM."""
-        with self._lock:
+        with enter_once(self._lock):
             return [cached.index for cached in self._cached.values()]
 
     def drop(self, key: Hashable, only: S) -> None:
         """Remove the index of a key, but only if it is `only`; the caller fills another one."""
-        with self._lock:
+        with enter_once(self._lock):
             leaving = [self._remove(key)] if self.peek(key) is only else []
         _close(leaving)
 
     def close(self) -> None:
         """Remove and close all indexes, which ends their threads."""
-        with self._lock:
+        with enter_once(self._lock):
             leaving = [self._remove(key) for key in list(self._cached)]
         _close(leaving)
 

@@ -27,6 +27,7 @@ from refold.index.search import Match, Matches, nearest, recency_of, search, sea
 from refold.index.signals import TextIndex, weigh_signals
 from refold.index.table import Crossover, TableView, VectorTable
 from refold.limits import EPISODES_PARTS_COUNT, INDEX_PARTS_COUNT, PACKED_ROWS_BYTES_MAX, PACKED_ROWS_MIN
+from refold.threads import enter_once
 from refold.views.facts import FACTS, Facts, MemoryList
 
 _NEVER: Final = Crossover(2**31, 2**31)
@@ -137,7 +138,7 @@ class Indexes:
         self._projects: IndexCache[ProjectIndex] = IndexCache(source.memory_bytes // INDEX_PARTS_COUNT)
         self._drafts: list[tuple[Facts, ProjectIndex]] = []  # The most recently searched states of open batches.
         self._episodes: IndexCache[VectorTable] = IndexCache(source.memory_bytes // EPISODES_PARTS_COUNT)
-        self._episodes_lock = threading.Lock()
+        self._episodes_lock = threading.RLock()
         self.is_closed = False
 
     def close(self) -> None:
@@ -365,7 +366,7 @@ class Indexes:
 
     def _episodes_of(self, key: tuple[str, int], seqs: Sequence[int]) -> tuple[Array, Array]:
         """Return the seqs, in order, and the vectors of all episodes cached under a key, among them those at `seqs`."""
-        with self._episodes_lock:
+        with enter_once(self._episodes_lock):
             table = self._episodes.get(key, lambda: VectorTable(key[1], "", crossover=_NEVER))
             missing = np.setdiff1d(seqs, table.sources())
             if len(missing) and len(table) and missing[0] < table.sources()[-1]:

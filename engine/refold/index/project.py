@@ -18,6 +18,7 @@ from refold.index.packed import PackedArrays, pack, refuse, strings, texts_of
 from refold.index.signals import RowText, TextIndex
 from refold.index.table import PastValues, TableView, VectorTable
 from refold.limits import FLOAT_BYTES
+from refold.threads import owns
 from refold.views.facts import FACTS, Facts, MemoryList
 
 DECIMALS: Final = 6  # Decimals of a cosine that an event records.
@@ -96,7 +97,7 @@ class ProjectTexts:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.index = TextIndex()
         self._entries: dict[int, Entry] = {}  # The indexed memories, by order.
         self._changes: dict[int, Entry | None] | None = None
@@ -315,7 +316,7 @@ class ProjectIndex:
         """Pack all rows; return `None` if that is impossible, or if a search is using the texts."""
         if self.is_torn or not self.texts.is_built or any("\n" in entry_id for entry_id in self.ids):
             return None
-        if not self.texts.lock.acquire(blocking=False):
+        if owns(self.texts.lock) or not self.texts.lock.acquire(blocking=False):
             return None
         try:
             self.texts.update(self.take_changes())

@@ -20,7 +20,7 @@ from refold.limits import DELAY_MS_MAX, LMDB_KEY_BYTES_MAX, TAIL_BYTES_MAX
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import TABLES, Row, Table, write
 from refold.log.record import EventBytes, Record, Sealed, find_events
-from refold.threads import FORKED, NO_THREAD, Bell, Worker
+from refold.threads import FORKED, NO_THREAD, Bell, Worker, enter_once
 
 # The tail is the end of a log that is not on disk yet: commands in the order they were written.
 
@@ -166,8 +166,8 @@ class DelayedLog:
         self._is_closed = False
         self.turns = threading.RLock()
         """Held by a thread during its turn."""
-        self._flushing = threading.Lock()
-        self._state = threading.Lock()
+        self._flushing = threading.RLock()
+        self._state = threading.RLock()
         """Held for every access to the tails and the log below, so that no read sees a tail move between them."""
         head = inner.head()
         self._durable = head
@@ -188,7 +188,7 @@ class DelayedLog:
         if self._is_closed:
             raise Closed("the store is closed; open it again with Memory(path)")
         if self._is_stale:
-            with self._flushing, self._state:
+            with enter_once(self._flushing), enter_once(self._state):
                 if self._is_stale:
                     self._find_end()
 
@@ -227,7 +227,7 @@ class DelayedLog:
         if self._failure is not None or self._inner.durability.is_stopped or self._tail_bytes() > TAIL_BYTES_MAX:
             self.flush()
             self._inner.durability.check_writing()
-        with self._state:
+        with enter_once(self._state):
             # Before the append, so that an interrupt between the two leaves no tail without a thread.
             if self._flusher is None or self._flusher.is_over:
                 self._flusher = Worker(self._run, "refold-flusher")
@@ -237,7 +237,7 @@ class DelayedLog:
             self._waiting.append(records, rows)
 
     def _tail_bytes(self) -> int:
-        with self._state:
+        with enter_once(self._state):
             return sum(tail.size_bytes for tail in self._tails())
 
     def _tails(self) -> tuple[Tail, ...]:
@@ -263,10 +263,10 @@ class DelayedLog:
         write or flush.
         """
         self._check_usable()
-        with self._flushing:
+        with enter_once(self._flushing):
             if self._written is not None:
                 self._flush_tail()
-            with self._state:
+            with enter_once(self._state):
                 if not self._waiting:
                     return
                 self._written, self._waiting = self._waiting, Tail(self._waiting.head)
@@ -287,7 +287,7 @@ class DelayedLog:
         except Exception as error:
             self._failure = error
             raise
-        with self._state:
+        with enter_once(self._state):
             self._durable = tail.head
             self._written = None
             self._failure = None
@@ -313,7 +313,7 @@ class DelayedLog:
     def resume(self) -> None:
         """Check the end of the log below, and resume writing to it; raises ``StoreError`` if that is unsafe."""
         self._check_usable()
-        with self._flushing:
+        with enter_once(self._flushing):
             self._inner.durability.resume()
 
     def check_place(self) -> None:
@@ -336,7 +336,7 @@ class DelayedLog:
                 continue
 
     def _retire(self) -> bool:
-        with self._state:
+        with enter_once(self._state):
             if self._tails():
                 return False
             self._flusher = None
@@ -347,7 +347,7 @@ class DelayedLog:
     ) -> None:
         """Durably put everything and replace records, after all earlier writes; the thread holds its turn."""
         self.flush()
-        with self._flushing, self._state:
+        with enter_once(self._flushing), enter_once(self._state):
             # A failed write may still be in the log. If finding its end is cut off here, the next use does it again.
             self._is_stale = True
             try:
@@ -370,7 +370,7 @@ class DelayedLog:
     def read(self, after: int, until: int) -> list[Sealed]:
         """Return the records that hold the events after ``after`` up to ``until``."""
         self._check_usable()
-        with self._state:
+        with enter_once(self._state):
             tails = self._tails()
             if not tails or until <= tails[0].behind:
                 return self._inner.read(after, until)
@@ -384,7 +384,7 @@ class DelayedLog:
     def events_at(self, seqs: Sequence[int]) -> list[EventBytes]:
         """Return the events at the given seqs."""
         self._check_usable()
-        with self._state:
+        with enter_once(self._state):
             tails = self._tails()
             if not tails or not seqs or max(seqs) <= tails[0].behind:
                 return self._inner.events_at(seqs)
@@ -397,7 +397,7 @@ class DelayedLog:
     def row(self, table: Table, key: bytes) -> bytes | None:
         """Return the value of a row."""
         self._check_usable()
-        with self._state:
+        with enter_once(self._state):
             for tail in reversed(self._tails()):
                 rows = tail.rows(table)
                 if key in rows:
@@ -407,7 +407,7 @@ class DelayedLog:
     def read_row(self, table: Table, key: bytes, read: Callable[[Any], T]) -> T | None:
         """Call ``read`` with the value of a row, and return its result."""
         self._check_usable()
-        with self._state:
+        with enter_once(self._state):
             if not any(key in tail.rows(table) for tail in self._tails()):
                 return self._inner.read_row(table, key, read)
         value = self.row(table, key)
@@ -416,7 +416,7 @@ class DelayedLog:
     def rows(self, table: Table, first: bytes, limit: int, *, backwards: bool = False) -> list[tuple[bytes, bytes]]:
         """Return up to ``limit`` rows with keys from ``first`` up, or down."""
         self._check_usable()
-        with self._state:
+        with enter_once(self._state):
             above = {
                 key: value
                 for tail in self._tails()

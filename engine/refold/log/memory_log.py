@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from refold.errors import InvalidInput, ReadOnly
 from refold.log.protocol import TABLES, AlwaysDurable, Row, SearchCounts, Table
 from refold.log.record import EventBytes, Record, Sealed, find_events
+from refold.threads import enter_once
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class RamLog:
     def __init__(self, *, readonly: bool = False) -> None:
         self.readonly = readonly
         self.durability = AlwaysDurable()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._change: _RamWrite | None = None
         self._records: list[bytes] = []
         self._lasts: list[int] = []
@@ -77,14 +78,14 @@ class RamLog:
         head = self.head()
         if change.records and Record(change.records[0][1]).first_seq != head + 1:
             raise AssertionError(f"the record that ends at seq {change.records[0][0]} is not behind the last, {head}")
-        with self._lock:
+        with enter_once(self._lock):
             self._change = change
             self._apply()
 
     def _finish_change(self) -> None:
         """Before a read, finish a change that an interrupt cut off, or wait for the thread that is applying it."""
         if self._change is not None:
-            with self._lock:
+            with enter_once(self._lock):
                 self._apply()
 
     def _apply(self) -> None:

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from threading import Lock
+from threading import RLock
 from typing import Any, Final, LiteralString, TypeVar, cast
 from urllib.parse import unquote
 
@@ -32,6 +32,7 @@ from refold.log.commits import (
     split_address,
 )
 from refold.text import sha256
+from refold.threads import enter_once
 
 _TABLES: Final[Sequence[LiteralString]] = (
     """CREATE TABLE IF NOT EXISTS refold.log (
@@ -150,7 +151,7 @@ class PostgresCommits:
         self._address, name = _split_log_name(address)
         self._options = _options(self._address)
         self.name = hide_password(address)
-        self._lock = Lock()
+        self._lock = RLock()
         self._connection: _PostgresConnection | None = None
         self._listener: _PostgresConnection | None = None
         self._is_closed = False
@@ -216,7 +217,7 @@ class PostgresCommits:
 
         It might otherwise stay open in the middle of a statement, and refuse every other statement forever.
         """
-        with self._lock:
+        with enter_once(self._lock):
             connection = self._ensure_connection()
             try:
                 return use(connection)

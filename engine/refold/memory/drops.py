@@ -1,7 +1,5 @@
 """Dropped conversations: which they are, and the refusal of writes through older handles."""
 
-from threading import Lock
-
 from refold.engine.scan import EventFilter
 from refold.engine.transaction import Decide, erased_count
 from refold.errors import Closed
@@ -13,12 +11,14 @@ _CONVERSATION = "conversation/"
 
 
 class Drops:
-    """The streams of each branch that were ever dropped and the seq of the last drop, read from the log on demand."""
+    """The streams of each branch that were ever dropped and the seq of the last drop, read from the log on demand.
+
+    What is known is replaced as a whole, without a lock, for which a signal handler that writes could wait forever.
+    """
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._known: dict[int, tuple[int, dict[str, int]]] = {}
-        self._erased_count = 0
+        self._known: dict[int, tuple[int, int, dict[str, int]]] = {}
+        """By branch: the count of erasures when it was read, the seq that it reaches, and the drops up to there."""
 
     def names(self, core: Core, at: int | None) -> frozenset[str]:
         """Return the ids of a branch's conversations that are dropped as of a seq, that is, end with a drop by then."""
@@ -27,18 +27,16 @@ class Drops:
 
     def seqs(self, core: Core) -> dict[str, int]:
         """Return the seq of the last drop of each stream of a branch that was ever dropped."""
-        with self._lock:
-            count = erased_count(core.engine.reader)
-            if count != self._erased_count:  # Erasing a conversation renames it.
-                self._known.clear()
-                self._erased_count = count
-            seq, streams = self._known.get(core.branch, (0, {}))
-            head = core.engine.reader.current_head()
-            if seq < head:
-                found = core.events(EventFilter((), (ForkDropped,)), after=seq, until=head)
-                streams = streams | {stamp.stream: stamp.seq for _, stamp in found}
-                self._known[core.branch] = (head, streams)
-            return streams
+        count = erased_count(core.engine.reader)
+        read_count, seq, streams = self._known.get(core.branch, (count, 0, {}))
+        if read_count != count:  # Erasing a conversation renames it.
+            seq, streams = 0, {}
+        head = core.engine.reader.current_head()
+        if seq < head:
+            found = core.events(EventFilter((), (ForkDropped,)), after=seq, until=head)
+            streams = streams | {stamp.stream: stamp.seq for _, stamp in found}
+            self._known[core.branch] = (count, head, streams)
+        return streams
 
 
 def _is_dropped(core: Core, stream: str, at: int | None) -> bool:

@@ -6,7 +6,7 @@ log grows. The result depends on the log alone, not on earlier searches.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold.engine.reader import Reader
@@ -18,6 +18,7 @@ from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.text import words
+from refold.threads import enter_once
 from refold.views.session import SESSION
 
 if TYPE_CHECKING:
@@ -77,13 +78,13 @@ class EarlierMessages:
 
     def __init__(self, indexes: "Callable[[], MessageIndexes]") -> None:
         self._indexes = indexes
-        self._lock = Lock()
+        self._lock = RLock()
         self._newest: dict[int, _NewestEvents] = {}
         self._erased_count = 0
 
     def clear(self) -> None:
         """Drop everything that was read."""
-        with self._lock:
+        with enter_once(self._lock):
             self._newest.clear()
 
     def search(
@@ -135,7 +136,7 @@ class EarlierMessages:
     ) -> str:
         """Return why a search with the same arguments does not find a message; empty if it does."""
         newest, end, looks = self._looks(reader, branch, at, stream, project, shown)
-        with self._lock:
+        with enter_once(self._lock):
             outside = newest.exclusion(message, stream, project, end)
         if outside:
             return outside
@@ -155,13 +156,13 @@ class EarlierMessages:
     ) -> "tuple[_NewestEvents, int, list[tuple[MessageView, Any]]]":
         """Return the newest messages, the seq that they are searched at, and the rows that a conversation searches."""
         newest, end = self._newest_at(reader, branch, at)
-        with self._lock:
+        with enter_once(self._lock):
             after = max(end - EARLIER_EVENTS_COUNT, 0)
             return newest, end, list(newest.looks(stream, project, after, end, shown))
 
     def _newest_at(self, reader: Reader, branch: int, at: int | None) -> "tuple[_NewestEvents, int]":
         """Return the newest messages of a branch, and the seq that they are searched at."""
-        with self._lock:
+        with enter_once(self._lock):
             count = erased_count(reader)
             if count != self._erased_count:
                 self._newest.clear()

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from threading import Lock
+from threading import RLock
 from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -35,6 +35,7 @@ from refold.log.protocol import Row
 from refold.memory.snapshot import is_embedded
 from refold.message import ROLES, Message, MessageReplaced, messages_of
 from refold.text import countable_texts
+from refold.threads import enter_once
 from refold.views.session import EmbeddingChanged
 
 T = TypeVar("T")
@@ -164,14 +165,14 @@ class MessageIndexes:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self._filled: OrderedDict[str, _IndexState] = OrderedDict()
         self._erased_count = 0
         self._known = _KnownTerms()
 
     def clear(self) -> None:
         """Drop all indexes."""
-        with self._lock:
+        with enter_once(self._lock):
             self._filled.clear()
 
     def looks(
@@ -237,7 +238,7 @@ class MessageIndexes:
 
     def add_vectors(self, model: VectorModel, packed: dict[tuple[int, int], bytes]) -> None:
         """Add vectors by a model, given by seq and place of their messages."""
-        with self._lock:
+        with enter_once(self._lock):
             for filled in self._filled.values():
                 if filled.model == model:
                     filled.index.add_vectors(packed)
@@ -246,7 +247,7 @@ class MessageIndexes:
         """Call ``use``, and call it again if something was erased meanwhile; return its result."""
         for _ in range(REDO_COUNT_MAX):
             count = erased_count(reader)
-            with self._lock:
+            with enter_once(self._lock):
                 if count != self._erased_count:
                     self._filled.clear()
                     self._erased_count = count

@@ -29,6 +29,7 @@ from refold.log.protocol import Log
 from refold.memory.references import sources_of
 from refold.message import Message
 from refold.text import TokenCounter
+from refold.threads import enter_once
 from refold.views.base import V
 from refold.views.profile import Note
 from refold.views.window import POLICY
@@ -316,7 +317,7 @@ class Core:
         self._embedding: Embedding | None = None
         self._switches: list[tuple[int, int, Embedding]] = []
         """On the main line's core, for each reembedding: its branch, its seq, and the embedding in use from then on."""
-        self._switching = threading.Lock()
+        self._switching = threading.RLock()
         self._unsettled: tuple[int, int, Embedding] | None = None
         """On the main line's core: a reembedding that was interrupted, with the head before its last commit."""
         self.watches: list[Watch] = [] if main is None else main.watches
@@ -426,7 +427,7 @@ class Core:
         ``commit`` returns the seq from which the embedding is in use, or ``None`` if it failed.
         """
         main = self._main
-        with main._switching:  # noqa: SLF001 - same class
+        with enter_once(main._switching):  # noqa: SLF001 - same class
             head = self.engine.reader.current_head()
             try:
                 seq = commit()
@@ -450,7 +451,7 @@ class Core:
 
     def has_switched(self, at: int | None, embedding: "Embedding") -> bool:
         """Return whether a different embedding is in use now; wait for a switch in progress."""
-        with self._main._switching:  # noqa: SLF001 - same class
+        with enter_once(self._main._switching):  # noqa: SLF001 - same class
             return self.embedding_at(at) is not embedding
 
     def close(self) -> None:

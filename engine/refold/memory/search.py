@@ -37,6 +37,7 @@ from refold.memory.facts import ProjectStream, check_keywords, check_model
 from refold.memory.options import Core, Options, nanoseconds
 from refold.results import Hit, Hits, ProjectStats
 from refold.text import keywords as keywords_of
+from refold.threads import enter_once
 from refold.views.episodes import EPISODES, KINDS, Episode, EpisodeRecorded, Episodes, episode_of, text_of
 from refold.views.facts import FACTS
 from refold.views.window import WINDOW
@@ -269,7 +270,7 @@ def _search_once(stream: ProjectStream, queries: Sequence[ReadyQuery]) -> list[H
     if not compares_texts:
         return _answers(stream, view, queries, None)
     texts = view.project.texts
-    with texts.lock:
+    with enter_once(texts.lock):
         view = look(stream, ViewOptions(own_rows=True, changes_of=view.project, by_row=by_row))
         if view is None or view.changes is None:
             return None

@@ -6,7 +6,7 @@ drops it). This module is pure: it may import nothing that reads a clock, a disk
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -440,6 +440,23 @@ _JSON_VALUE = msgspec.msgpack.Decoder()
 def pack_json(value: Any) -> bytes:
     """Return a JSON value as msgpack bytes, the form in which events and states hold it."""
     return _ENCODER.encode(value)
+
+
+def is_same_json(one: object, other: object) -> bool:
+    """Return whether two values are the same in JSON: unlike in Python, ``true`` is not 1, at any depth.
+
+    >>> is_same_json({"a": [1]}, {"a": [1.0]}), is_same_json({"a": [1]}, {"a": [True]})
+    (True, False)
+    """
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        fields, others = cast("dict[str, object]", one), cast("dict[str, object]", other)
+        return fields.keys() == others.keys() and all(is_same_json(fields[name], others[name]) for name in fields)
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        items, rest = cast("Sequence[object]", one), cast("Sequence[object]", other)
+        return len(items) == len(rest) and all(map(is_same_json, items, rest))
+    return one == other
 
 
 decode_json: Final = _JSON_VALUE.decode

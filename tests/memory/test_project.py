@@ -211,6 +211,25 @@ class TestSearching:
         assert found(top_k=1, statuses=None) in {"b", "c"}
 
     @pytest.mark.parametrize(
+        ("wanted", "expected"),
+        [
+            (True, "true"),
+            (1, "one"),
+            (1.0, "one"),
+            ([{"is": True}], "nested true"),
+            ([{"is": 1}], "nested one"),
+            ([{"is": 1}, 0], ""),
+            ({"is": 1}, ""),
+        ],
+    )
+    def test_metadata_are_compared_as_in_json(self, project: Project, wanted: Any, expected: str) -> None:
+        held = {"true": True, "one": 1, "nested true": [{"is": True}], "nested one": [{"is": 1}]}
+        for content, value in held.items():
+            project.add(content, metadata={"admin": value})
+        hits = project.search("", metadata={"admin": wanted})
+        assert [hit.entry.content for hit in hits] == [expected] * bool(expected)
+
+    @pytest.mark.parametrize(
         "wrong",
         [
             {"top_k": 0},

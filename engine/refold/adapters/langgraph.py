@@ -47,6 +47,7 @@ from refold.adapters.langgraph_items import (
     value_key,
     writes_of,
 )
+from refold.event import is_same_json
 from refold.memory import Table, TableItem
 
 with import_extra("langgraph"):
@@ -442,7 +443,9 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             self._described = {}
         self._described.update((seq, each) for seq, each in described.items() if seq > 0)
         fitting = {
-            seq for seq, (held, _) in described.items() if all(held.get(name) == each for name, each in wanted.items())
+            seq
+            for seq, (held, _) in described.items()
+            if all(is_same_json(held.get(name), each) for name, each in wanted.items())
         }
         return [key for key, seq in seqs.items() if seq in fitting]
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from refold.entry import ACTIVE, NO_VECTOR, Entry
 from refold.errors import StoreCorrupt, logger
-from refold.event import Event
+from refold.event import Event, is_same_json
 from refold.index import hnsw
 from refold.index.cache import IndexCache
 from refold.index.columns import Array
@@ -75,7 +75,7 @@ class IndexView(NamedTuple):
         rows: list[int] = []
         for row, entry in enumerate(self.by_row[: self.table.count]):
             metadata = {} if entry is None else entry.metadata or {}
-            is_match = all(name in metadata and metadata[name] == value for name, value in required.items())
+            is_match = all(name in metadata and is_same_json(metadata[name], required[name]) for name in required)
             if entry is not None and is_match:
                 rows.append(row)
         return replace(query, filter=replace(query.filter, rows=np.array(rows, np.intp)))

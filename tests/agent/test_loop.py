@@ -166,6 +166,42 @@ def test_users_of_one_store_see_only_their_own_profile_journal_and_files() -> No
         assert_sound(memory)
 
 
+@pytest.mark.parametrize("blank", ["", "  ", "\n\t"])
+def test_a_blank_text_is_refused_before_anything_is_written(memory: Memory, blank: str) -> None:
+    loop = AgentLoop(memory, memory.conversation("c"), Script(Reply("Hello!")))
+    with pytest.raises(InvalidInput, match=r"text is '.*', which asks nothing; give what the user says"):
+        loop.run(blank)
+    assert memory.head == 0
+    loop.run("hello")
+    head = memory.head
+    with pytest.raises(InvalidInput, match="text is"):
+        loop.run(blank)
+    assert memory.head == head
+
+
+def test_a_message_of_which_a_hook_leaves_nothing_does_not_reach_the_model(memory: Memory) -> None:
+    memory.hooks.register("user_message", lambda *_: " ")
+    chat = memory.conversation("c")
+    turn = AgentLoop(memory, chat, Script()).run("hello")
+    assert (turn.text, turn.steps, turn.stop_reason) == ("", 0, "a hook left nothing of the message")
+    assert list(chat.window()) == []
+
+
+def test_what_hooks_of_the_sessions_begin_say_is_among_the_notices_of_its_first_turn(memory: Memory) -> None:
+    def fail(context: Any) -> None:
+        context.notify("Good morning!")
+        raise RuntimeError("no")
+
+    memory.hooks.register("session_start", fail)
+    loop = AgentLoop(memory, memory.conversation("c"), Script(Reply("Hello!"), Reply("Bye!")))
+    first = loop.run("hello").notices
+    assert first[0] == "Good morning!"
+    assert len(first) == 2
+    assert "RuntimeError" in first[1]
+    assert loop.run("bye").notices == ()
+    assert loop.notices == first
+
+
 def test_a_loop_has_no_attributes_but_its_own(memory: Memory) -> None:
     loop: Any = AgentLoop(memory, memory.conversation("c"), SimpleNamespace(reply=lambda *_: Reply("hi")))
     with pytest.raises(AttributeError):

@@ -56,6 +56,18 @@ def test_a_summary_of_blocks_of_a_fork_and_of_what_was_erased(memory: Memory) ->
     assert (chat.session.summary().task_description, chat.session.summary().outcome) == ("", "Nice.")
 
 
+def test_a_session_of_blank_texts_has_no_task_and_no_episode(memory: Memory, caplog: pytest.LogCaptureFixture) -> None:
+    default_hooks(memory)
+    for texts, tasks in ((["  "], []), (["  ", "Find the port."], ["Find the port."])):
+        chat = memory.conversation(f"c{len(texts)}", project="p")
+        for text in texts:
+            chat.append("user", text)
+            chat.append("assistant", "Yes?")
+        AgentLoop(memory, chat, Script()).end()
+        assert [hit.entry.task for hit in memory.project("p").search_episodes("").hits] == tasks
+    assert not caplog.records
+
+
 def test_a_session_becomes_an_episode_once_and_its_hooks_say_what_they_did(memory: Memory) -> None:
     default_hooks(memory, provider=learning("The port is 5432.", "The team deploys on Friday."))
     loop = AgentLoop(memory, memory.conversation("c", project="acme"), Script(Reply("Noted."), Reply("Good.")))

@@ -387,6 +387,42 @@ def test_a_number_that_json_cannot_hold_is_a_failure_and_not_null(
     assert memory.tools.execute("look", {}, context, record=record).value == {"null": [None, "null", 1.5]}
 
 
+def test_null_for_a_parameter_with_a_default_means_the_default_unless_its_type_takes_none(
+    memory: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    @memory.tools.tool
+    def find(query: str, limit: int = 10, order: str | None = "newest", rest: Any = "rest") -> list[Any]:
+        "Find files."
+        return [query, limit, order, rest]
+
+    everything = dict.fromkeys(["limit", "order", "rest"])
+    assert memory.tools.execute("find", {"query": "x"} | everything).value == ["x", 10, None, None]
+    assert memory.tools.execute("find", {"query": "x"}).value == ["x", 10, "newest", "rest"]
+    assert memory.tools.execute("find", {"query": None}).outcome == "invalid_input"
+    assert not caplog.records
+
+
+def test_what_a_type_does_not_take_is_invalid_input_and_no_failure(
+    memory: Memory, caplog: pytest.LogCaptureFixture
+) -> None:
+    @memory.tools.tool
+    def plan(days: Annotated[list[int], Meta(max_length=2)]) -> int:
+        "Plan days."
+        return len(days)
+
+    result = memory.tools.execute("plan", {"days": [1, 2, 3]})
+    assert (result.outcome, "length <= 2" in result.message) == ("invalid_input", True)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("value", ["caf\udce9", {"a": ["caf\udce9"]}, {"caf\udce9": 1}])
+def test_a_text_that_is_no_unicode_fails_and_says_what_to_do(memory: Memory, value: object) -> None:
+    memory.tools.register(FunctionTool("read", "d", {}, lambda _, __: value))
+    result = memory.tools.execute("read", {})
+    problem = r"read returned a text with '\udce9', which is no Unicode; decode bytes with errors='replace'"
+    assert (result.outcome, result.message) == ("failed", f"execution failed: {problem}")
+
+
 def test_what_is_no_longer_wanted_does_not_run(memory: Memory) -> None:
     context = memory.tools.context(memory.conversation("A"), is_cancelled=lambda: True)
     assert memory.tools.execute("memory_write", {"action": "note", "value": "n"}, context).outcome == "cancelled"

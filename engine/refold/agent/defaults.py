@@ -141,7 +141,11 @@ def _notify_result(context: HookContext, extracted: Extracted) -> None:
 def record_session(context: HookContext, summary: SessionSummary) -> None:
     """Record what a session tried and how it ended, unless nothing was said since its last recorded episode."""
     chat = context.conversation
-    if not context.memory.settings.get("memory_enabled") or not summary.total_turns or not summary.task_description:
+    if (
+        not context.memory.settings.get("memory_enabled")
+        or not summary.total_turns
+        or not summary.task_description.strip()
+    ):
         return
     own = {
         stamp.seq: event for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased
@@ -169,7 +173,9 @@ def _task_seq(context: HookContext, own: Mapping[int, MessageAppended]) -> int:
     described = core.read(f"conversation/{context.session_id}", lambda state: state.part(WORK).task_seq, at)
     inherited = [(each.seq, each.event) for each in context.conversation.window() if each.seq not in own]
     messages = [*inherited, *own.items()]
-    return described or next((seq for seq, event in messages if event.role == "user" and text_of(event)), min(own))
+    return described or next(
+        (seq for seq, event in messages if event.role == "user" and text_of(event).strip()), min(own)
+    )
 
 
 def _last_episode_seq(context: HookContext) -> int:

@@ -186,27 +186,30 @@ class AgentLoop:
 
         The model is called at most `steps_count_max` times. A failing tool or hook is part of the session; an exception
         of the model is raised, with everything before it recorded. Passing the same text again while it has no answer
-        does not repeat the message but resumes the turn. Raises `LimitExceeded` for a text that does not fit the
-        window; a tool result that does not fit beside it is replaced by an error that the model sees. A call that fails
-        LOOP_FAILURES_COUNT_MAX times in a turn with the same arguments ends the turn. So does an exception, including
-        Ctrl-C, or an empty answer, which is not recorded. The message then has no answer: `resume()` continues from
-        there, and the notices of a `run` with another text mention the message.
+        does not repeat the message but resumes the turn. Raises `InvalidInput` for a blank text, and `LimitExceeded`
+        for one that does not fit the window; a tool result that does not fit beside it is replaced by an error that the
+        model sees. A call that fails LOOP_FAILURES_COUNT_MAX times in a turn with the same arguments ends the turn. So
+        does an exception, including Ctrl-C, or an empty answer, which is not recorded. The message then has no answer:
+        `resume()` continues from there, and the notices of a `run` with another text mention the message.
         """
+        if not checks.text(text, "text").strip():
+            checks.invalid(f"text is {checks.brief(text)}, which asks nothing; give what the user says")
         unanswered = unanswered_message(self.chat)
-        if unanswered is not None and checks.text(text, "text") in _texts_of(unanswered):
+        if unanswered is not None and text in _texts_of(unanswered):
             return self.resume()
-        self._begin()
         noticed = len(self._context.notices)
-        answer = self._hooks.fire_user_message(self._context, checks.text(text, "text"))
-        if answer.stop_reason is not None:
+        self._begin()
+        answer = self._hooks.fire_user_message(self._context, text)
+        content = text if answer.modified_message is None else answer.modified_message
+        if answer.stop_reason is not None or not content.strip():
             self._hooks.fire_deferred(self._context, ())
-            return Turn("", 0, answer.stop_reason, notices=self.notices[noticed:])
+            reason = answer.stop_reason or "a hook left nothing of the message"
+            return Turn("", 0, reason, notices=self.notices[noticed:])
         if unanswered is not None:
             said = shorten(_texts_of(unanswered)[0])
             self._context.notify(
                 f"message {unanswered.seq} ({said!r}) has no answer; resume() would have gone on with it"
             )
-        content = text if answer.modified_message is None else answer.modified_message
         self._close_interrupted_calls()
         metadata = ({} if content == text else {ORIGINAL_KEY: text}) | (answer.metadata or {})
         message = self._append("user", content, must_fit=True, metadata=metadata or None)
@@ -222,9 +225,10 @@ class AgentLoop:
         message = unanswered_message(self.chat)
         if message is None:
             checks.invalid(f"the conversation {self.chat.id!r} waits for no answer of the model; call run(text)")
+        noticed = len(self._context.notices)
         self._begin()
         self._close_interrupted_calls()
-        return self._turn(message, len(self._context.notices))
+        return self._turn(message, noticed)
 
     def _begin(self) -> None:
         """Announce the session before its first message, even if the conversation already contains other events."""

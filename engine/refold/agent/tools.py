@@ -201,6 +201,7 @@ def _tool_of(function: Callable[..., Any]) -> FunctionTool:
     name = function.__name__
     fields: list[Any] = []
     contexts: list[str] = []
+    omitted: set[str] = set()  # The parameters for which null means that the default applies.
     try:
         hints = get_type_hints(function, include_extras=True)
         for parameter in inspect.signature(function).parameters.values():
@@ -213,6 +214,8 @@ def _tool_of(function: Callable[..., Any]) -> FunctionTool:
                 fields.append((parameter.name, hints[parameter.name]))
             else:
                 fields.append((parameter.name, hints[parameter.name], parameter.default))
+                if not _takes_null(hints[parameter.name]):
+                    omitted.add(parameter.name)
         kind = msgspec.defstruct(f"{name}_arguments", fields, kw_only=True, forbid_unknown_fields=True)
         (_,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     except InvalidInput:
@@ -224,12 +227,25 @@ def _tool_of(function: Callable[..., Any]) -> FunctionTool:
     text = inspect.cleandoc(function.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
 
     def call(arguments: dict[str, Any], context: ToolContext) -> Any:
-        given = msgspec.convert(arguments, kind)
+        values = {field: value for field, value in arguments.items() if value is not None or field not in omitted}
+        try:
+            given = msgspec.convert(values, kind)
+        except msgspec.ValidationError as error:
+            raise InvalidInput(str(error)) from None
         return function(
             **{field: getattr(given, field) for field in kind.__struct_fields__}, **dict.fromkeys(contexts, context)
         )
 
     return FunctionTool(name, text, schema | ({"$defs": parts} if parts else {}), call)
+
+
+def _takes_null(hint: Any) -> bool:
+    """Return whether a parameter of a type takes null as a value."""
+    try:
+        msgspec.convert(None, hint)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 class ToolDefinition(Struct, frozen=True):
@@ -365,9 +381,10 @@ class ToolRegistry:
         """Register a typed function as a tool, and return it: a decorator.
 
         The model gets its name, the first paragraph of its docstring, and a schema of its parameters. Argument values
-        are checked and converted by the parameter types; `Annotated` with a `msgspec.Meta` describes a parameter. A
-        parameter of type `ToolContext` gets the context. Raises `InvalidInput` for parameters without a type, and for
-        positional-only or variadic ones.
+        are checked and converted by the parameter types; `null` for a parameter with a default means the default,
+        unless its type takes `None`. `Annotated` with a `msgspec.Meta` describes a parameter. A parameter of type
+        `ToolContext` gets the context. Raises `InvalidInput` for parameters without a type, and for positional-only or
+        variadic ones.
 
         >>> from refold import Memory
         >>> memory = Memory()
@@ -629,6 +646,9 @@ def _result(name: str, value: object) -> ToolResult:
         packed = checks.json_text(value, f"the result of {name}")
     except InvalidInput as error:
         return _failure(name, error)
+    except UnicodeEncodeError as error:
+        problem = f"execution failed: {name} returned a text with {error.object[error.start]!r}, which is no Unicode"
+        return ToolResult(name, FAILED, message=f"{problem}; decode bytes with errors='replace'")
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         problem = f"execution failed: {name} returned a {type(value).__name__}, which is no JSON value"
         return ToolResult(name, FAILED, message=problem)

@@ -553,7 +553,7 @@ class SessionMemory(Handle):
                 event.role == "user" for event in inherited
             )
             calls, session_id = dict(sorted(work.calls.items())), self._stream.partition("/")[2]
-            task = work.task or next(filter(None, texts["user"]), "")[:_SUMMARY_CHARS_MAX]
+            task = work.task or next(filter(str.strip, texts["user"]), "")[:_SUMMARY_CHARS_MAX]
             outcome = next(filter(None, reversed(texts["assistant"])), "")[:_SUMMARY_CHARS_MAX]
             return SessionSummary(session_id, task, files, tuple(work.findings), calls, count, success, outcome)
 

@@ -16,12 +16,12 @@ IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}
 FORMS: list[Any] = sorted(FORMATS)
 
 
-def call(call_id: str, name: str = "weather") -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": '{"city":"Oslo"}'}}
+def call(call_id: str, name: str = "weather", arguments: str = '{"city":"Oslo"}') -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def tool_use(call_id: str) -> dict[str, Any]:
-    return {"type": "tool_use", "id": call_id, "name": "weather", "input": {"city": "Oslo"}}
+def tool_use(call_id: str, name: str = "weather") -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": {"city": "Oslo"}}
 
 
 def result(call_id: str, content: Any = "4 degrees") -> dict[str, Any]:
@@ -38,7 +38,10 @@ def request_of(chat: Conversation, form: Any) -> list[dict[str, Any]]:
 # Random windows.
 
 IDS = st.sampled_from(["c1", "c2", "c3", "functions.f:0", "toolu_1", ""])
-NAMES = st.sampled_from(["weather", "time"])
+NAMES = st.sampled_from(
+    ["weather", "time", "functions.time", "get weather", "<|time|>", "\u5929\u6c17", "9", "w" * 200, ""]
+)
+ARGUMENTS = st.sampled_from(['{"city":"Oslo"}', '{"city":', "Oslo", "[1]", "null", "", " ", ' {"city": 1}'])
 TEXTS: st.SearchStrategy[Any] = st.sampled_from(
     [
         "yes",
@@ -56,7 +59,10 @@ def messages(draw: st.DrawFn) -> tuple[Any, ...]:
     role, content, fields = kind, draw(TEXTS), dict[str, Any]()
     ids = draw(st.lists(IDS, max_size=3))
     if kind == "calls":
-        role, fields = "assistant", {"tool_calls": [call(call_id, draw(NAMES)) for call_id in ids] or None}
+        role, fields = (
+            "assistant",
+            {"tool_calls": [call(call_id, draw(NAMES), draw(ARGUMENTS)) for call_id in ids] or None},
+        )
     elif kind == "tool":
         role = draw(st.sampled_from(["tool", "tool", "function"]))
         fields = {"tool_call_id": draw(st.one_of(IDS, st.none())), "name": draw(st.one_of(NAMES, st.none()))}
@@ -356,3 +362,64 @@ RESPONSE: dict[str, Any] = {"functionResponse": {"name": "weather", "response": 
 )
 def test_the_rules_refuse_what_an_api_refuses(form: Any, messages: list[dict[str, Any]]) -> None:
     assert refusals(form, messages) != []
+
+
+# Names and arguments that a model made up.
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("name", "fit"),
+    [
+        ("functions.time", "functions_time"),
+        ("get time", "get_time"),
+        ("<|channel|>time", "__channel__time"),
+        ("t" * 200, "t" * 64),
+        ("", "unnamed"),
+    ],
+)
+def test_a_call_and_its_result_name_the_tool_alike_and_as_the_api_takes_it(form: Any, name: str, fit: str) -> None:
+    with Memory() as memory:
+        chat = memory.conversation("c")
+        chat.append("user", "What time is it?")
+        chat.append("assistant", None, tool_calls=[call("c1", name)])
+        chat.append("tool", "noon", tool_call_id="c1", name=name or None)
+        chat.append("assistant", [tool_use("c2", name)])
+        chat.append("user", [result("c2")])
+        chat.append("assistant", "It is noon.")
+        written = names_in(request_of(chat, form))
+    own = {"gemini": name if "." in name else fit, "anthropic": fit if len(name) < 64 else "t" * 128}.get(form, fit)
+    assert set(written) == {own}
+
+
+def names_in(value: Any) -> list[str]:
+    """The names in a request."""
+    if isinstance(value, list):
+        return [name for each in value for name in names_in(each)]
+    if not isinstance(value, dict):
+        return []
+    own = [each for field, each in value.items() if field in {"name", "tool_name"}]
+    return own + [name for each in value.values() for name in names_in(each)]
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ('{"city": "Oslo"}', '{"city": "Oslo"}'),
+        ("", "{}"),
+        (" ", "{}"),
+        ("null", "{}"),
+        ('{"city":', '{"arguments":"{\\"city\\":"}'),
+        ("Oslo", '{"arguments":"Oslo"}'),
+        ("[1]", '{"arguments":[1]}'),
+    ],
+)
+def test_arguments_of_a_call_are_a_json_object_and_stay_to_the_letter_if_they_are_one(given: str, written: str) -> None:
+    with Memory() as memory:
+        chat = memory.conversation("c")
+        chat.append("user", "What is the weather?")
+        chat.append("assistant", None, tool_calls=[call("c1", arguments=given)])
+        chat.append("tool", "blue", tool_call_id="c1")
+        assert request_of(chat, "openai")[1]["tool_calls"] == [call("c1", arguments=written)]
+        for form in FORMS:
+            request_of(chat, form)

@@ -48,6 +48,10 @@ def _openai(request: Request) -> Iterator[str]:
     - "Invalid value for 'content': expected a string, got null." Only an assistant with calls needs no content.
     - "Image URLs are only allowed for messages with role 'user'." (openai/openai-node#1030)
     - "Invalid 'messages[0].name': string does not match pattern."
+    - "Invalid 'messages[2].tool_calls[0].function.name': string does not match pattern. Expected a string that matches
+      the pattern '^[a-zA-Z0-9_-]+$'.", and "string too long. Expected a string with maximum length 64"
+    - Servers with OpenAI's interface decode the arguments of calls, and fail for what is no JSON object: vLLM does so
+      for the templates of its models, in vllm/entrypoints/chat_utils.py.
     """
     waiting: list[str] = []
     for place, message in enumerate(request):
@@ -62,6 +66,8 @@ def _openai(request: Request) -> Iterator[str]:
                 waiting.remove(message["tool_call_id"])
         if message.keys() - {"role", "content", "name", "tool_calls", "tool_call_id"}:
             yield f"{where}: unknown fields in {message}"
+        if role == "tool" and not _is_tool_name(message.get("name", "none"), 64):
+            yield f"{where}: a tool's name that does not match, {message['name']!r}"
         if "name" in message and not re.fullmatch(r"[^\s<|\\/>]{1,64}", message["name"]):
             yield f"{where}: a name that does not match, {message['name']!r}"
         calls = message.get("tool_calls")
@@ -85,6 +91,12 @@ def _openai_calls(role: str, calls: Any, where: str) -> Iterator[str]:
         is_whole = call["type"] == "function" and isinstance(function.get("name"), str)
         if not is_whole or not isinstance(function.get("arguments"), str) or not isinstance(call["id"], str):
             yield f"{where}: a call of another form, {call!r}"
+        elif not _is_tool_name(function["name"], 64) or not isinstance(json.loads(function["arguments"]), dict):
+            yield f"{where}: a name that does not match, or arguments that are no object, {call!r}"
+
+
+def _is_tool_name(name: str, chars_max: int, more: str = "") -> bool:
+    return re.fullmatch(f"[a-zA-Z0-9_{more}-]{{1,{chars_max}}}", name) is not None
 
 
 _RESPONSES_INPUT = {"input_text": "text", "input_image": "image_url", "input_file": "type"}
@@ -97,6 +109,7 @@ def _responses(request: Request) -> Iterator[str]:
     - "No tool call found for function call output with call_id call_1."
     - "Invalid value: 'input_text'. Supported values are: 'output_text' and 'refusal'." That is for an assistant.
     - "Invalid 'input[1].call_id': string too long. Expected a string with maximum length 64."
+    - "Invalid 'input[1].name': string does not match pattern. Expected a string that matches '^[a-zA-Z0-9_-]+$'."
     """
     waiting: dict[str, int] = {}
     known: set[str] = set()
@@ -115,7 +128,8 @@ def _responses(request: Request) -> Iterator[str]:
                 yield f"{where}: a call id that is not new or does not match, {item['call_id']!r}"
             known.add(item["call_id"])
             waiting[item["call_id"]] = place
-            json.loads(item["arguments"])
+            if not _is_tool_name(item["name"], 64) or not isinstance(json.loads(item["arguments"]), dict):
+                yield f"{where}: a name that does not match, or arguments that are no object, {item!r}"
         elif waiting.pop(item["call_id"], None) is None:
             yield f"{where}: an output without its call, {item['call_id']!r}"
         elif not isinstance(item["output"], str):
@@ -139,6 +153,7 @@ def _anthropic(request: Request) -> Iterator[str]:
     - "messages: text content blocks must contain non-whitespace text", "messages.1: content must be non-empty"
     - "messages.2: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1."
     - "messages.2.content.1: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1."
+    - "messages.1.content.0.tool_use.name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'"
     - "messages.1.content.0.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'", "ids must be unique"
     - "'image' blocks are not permitted within assistant turns"
     - "The final block in an assistant message cannot be `thinking`."
@@ -152,6 +167,8 @@ def _anthropic(request: Request) -> Iterator[str]:
         if known & {*calls} or len({*calls}) != len(calls) or not all(re.fullmatch("[a-zA-Z0-9_-]+", i) for i in calls):
             yield f"{where}: ids that are not new or do not match, {calls}"
         known |= {*calls}
+        names = [block["name"] for block in blocks if block["type"] == "tool_use"]
+        yield from (f"{where}: a name {name!r}" for name in names if not _is_tool_name(name, 128))
         if blocks[-1]["type"] == "thinking":
             yield f"{where} ends with a thought"
         yield from (
@@ -210,6 +227,8 @@ def _gemini(request: Request) -> Iterator[str]:
       function call turn." Any other part of that turn counts too (google-gemini/gemini-cli#16137), so that what the
       user says next is a content of its own (anomalyco/opencode#43479).
     - "GenerateContentRequest.contents[1].parts: contents.parts must not be empty."
+    - Names: ai.google.dev/api/caching#FunctionDeclaration, "a-z, A-Z, 0-9, or contain underscores, colons, dots, and
+      dashes, with a maximum length of 64"; "Invalid function name. Must start with a letter or an underscore."
     """
     yield from _alternate(request, "model", lambda content: bool(_named(content, "functionResponse")))
     calls: list[str] = []
@@ -229,6 +248,11 @@ def _gemini(request: Request) -> Iterator[str]:
         if not (_is_part_of(answers, calls) if is_open else answers == calls):
             yield f"{where}: the results {answers} of the calls {calls}"
         calls = _named(content, "functionCall")
+        yield from (
+            f"{where}: a name {name!r}"
+            for name in [*answers, *calls]
+            if not _is_tool_name(name, 64, ".:") or name[0] in "0123456789.:-"
+        )
 
 
 def _named(content: dict[str, Any], field: str) -> list[str]:
@@ -244,7 +268,7 @@ def _ollama(request: Request) -> Iterator[str]:
     """Ollama's messages: docs/api.md of ollama/ollama.
 
     Content is a string, images are base64, arguments an object, and results name their tool. Templates write messages
-    as they come, so that a result has to stand behind its call.
+    as they come, so that a result has to stand behind its call, and a name must not look like the markup around it.
     """
     calls: list[str] = []
     for place, message in enumerate(request):
@@ -268,6 +292,7 @@ def _ollama(request: Request) -> Iterator[str]:
         if role != "tool":
             functions = [call["function"] for call in message.get("tool_calls", ())]
             calls = [function["name"] for function in functions]
+            yield from (f"{where}: a name {name!r}" for name in calls if not _is_tool_name(name, 64))
             yield from (
                 f"{where}: arguments {f['arguments']!r}" for f in functions if not isinstance(f["arguments"], dict)
             )

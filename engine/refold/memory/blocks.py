@@ -327,12 +327,17 @@ def _id(given: object) -> str:
 
 
 def _arguments(given: Any) -> dict[str, Any]:
-    """Return a call's arguments as an object; anything that is not a JSON object is passed on under ``arguments``."""
+    """Return a call's arguments as an object; anything that is not a JSON object is passed on under ``arguments``.
+
+    A blank text and null mean no arguments, as they do where the call is executed.
+    """
     if isinstance(given, str):
         try:
-            given = msgspec.json.decode(given or "{}")
+            given = msgspec.json.decode(given if given.strip() else "{}")
         except checks.UNDECODABLE:
             return {"arguments": given}
+    if given is None:
+        return {}
     return cast("dict[str, Any]", given) if isinstance(given, dict) else {"arguments": given}
 
 

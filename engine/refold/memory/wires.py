@@ -6,6 +6,8 @@ What every format promises is that its API takes the request:
 - The results of a message's calls stand directly behind it, in the order of the calls; what was said in between comes
   after them. Of two results for one call, the later one counts, and a result whose call is not there is left out.
 - A call without a result gets ``NO_RESULT``, unless nothing follows but other results: then its tool is still running.
+- The name of a tool has no character and no length that the API refuses, in call and result alike, and a call's
+  arguments are a JSON object: whatever else a model wrote stands in one, under ``arguments``.
 - A block belongs to one format, and is passed on unchanged there. In the others it is written anew, and refused where
   they have no place for it; only the thoughts of a model are left out there.
 """
@@ -78,6 +80,25 @@ _IDS: Final[Mapping[str, tuple[re.Pattern[str] | None, int]]] = MappingProxyType
     {ANTHROPIC: (_NO_WORD, 64), OPENAI: (None, VALUE_BYTES_MAX), RESPONSES: (_NO_WORD, 64)}
 )
 """What APIs refuse in the id of a call: the characters, and a greater length."""
+
+
+# A model can make up any name, and a request with one that is refused fails in every later turn, too.
+_TOOL_NAMES: Final[Mapping[str, tuple[re.Pattern[str], int]]] = MappingProxyType(
+    {
+        OPENAI: (_NO_WORD, 64),
+        RESPONSES: (_NO_WORD, 64),
+        ANTHROPIC: (_NO_WORD, 128),
+        GEMINI: (re.compile(r"^(?=[0-9.:-])|[^a-zA-Z0-9_.:-]"), 64),
+        OLLAMA: (_NO_WORD, 64),
+    }
+)
+"""What APIs refuse in the name of a tool: the characters, and a greater length."""
+
+
+def _tool_name(given: str, form: str) -> str:
+    """Return the name of a tool as an API takes it, in calls and results alike."""
+    unfit, length = _TOOL_NAMES[form]
+    return unfit.sub("_", given)[:length] or "unnamed"
 
 
 def _exchanges(messages: Sequence[Message], form: str) -> Iterator[_Exchange]:
@@ -304,7 +325,8 @@ def openai(messages: Sequence[Message]) -> Rendered:
             parts = _content(result)
             output = parts if isinstance(parts, str) else _blocks(parts, OPENAI, _TOOL) or ""
             name = result.value.name if result is not None and isinstance(result.value, Result) else None
-            rendered.append({"role": "tool", "content": output, "tool_call_id": call_id} | _name_field(name))
+            named = {"name": _tool_name(name, OPENAI)} if name else {}
+            rendered.append({"role": "tool", "content": output, "tool_call_id": call_id} | named)
     return rendered
 
 
@@ -313,22 +335,29 @@ _NAME_CHARS: Final = 64
 
 
 def _name_field(given: str | None) -> dict[str, str]:
-    """Return the field for the name of a speaker or tool, without the characters that OpenAI refuses in it."""
+    """Return the field for the name of a speaker, without the characters that OpenAI refuses in it."""
     name = _UNNAMABLE.sub("_", given or "")[:_NAME_CHARS]
     return {"name": name} if name else {}
 
 
 def _openai_call(call: ToolUse, call_id: str) -> Block:
     """Return a call as an entry of ``tool_calls``; one that has OpenAI's form keeps all of its fields."""
-    entry = call.entry or {}
+    entry, name = call.entry or {}, _tool_name(call.name, OPENAI)
     match entry:
         case {"type": "function", "function": {"name": str(), "arguments": str()}}:
-            return entry | {"id": call_id}
-        case {"type": "custom", "custom": dict()}:
-            return entry | {"id": call_id}
+            fields, given = entry["function"], entry["function"]["arguments"]
+            # What the model wrote stays the same to the letter, so that providers find it in their caches.
+            is_object = given.startswith("{") and call.arguments != {"arguments": given}
+            arguments = given if is_object else _arguments_text(call)
+            return entry | {"id": call_id, "function": fields | {"name": name, "arguments": arguments}}
+        case {"type": "custom", "custom": {**fields}}:
+            return entry | {"id": call_id, "custom": fields | {"name": name}}
         case _:
-            function = {"name": call.name, "arguments": msgspec.json.encode(call.arguments).decode()}
-            return {"id": call_id, "type": "function", "function": function}
+            return {"id": call_id, "type": "function", "function": {"name": name, "arguments": _arguments_text(call)}}
+
+
+def _arguments_text(call: ToolUse) -> str:
+    return msgspec.json.encode(call.arguments).decode()
 
 
 def openai_responses(messages: Sequence[Message]) -> Rendered:
@@ -339,8 +368,8 @@ def openai_responses(messages: Sequence[Message]) -> Rendered:
         if content:
             items.append({"type": "message", "role": utterance.role, "content": content})
         for call_id, call in zip(ids, utterance.calls, strict=True):
-            arguments = msgspec.json.encode(call.arguments).decode()
-            items.append({"type": "function_call", "call_id": call_id, "name": call.name, "arguments": arguments})
+            named = {"name": _tool_name(call.name, RESPONSES), "arguments": _arguments_text(call)}
+            items.append({"type": "function_call", "call_id": call_id} | named)
         for call_id, _, result in answers:
             parts = _content(result)
             text, media = _split(parts, RESPONSES, _TOOL)
@@ -360,7 +389,8 @@ def anthropic(messages: Sequence[Message]) -> Rendered:
         blocks: list[Block] = []
         for part in utterance.parts:
             if isinstance(part.value, ToolUse):
-                call = {"type": "tool_use", "id": next(left), "name": part.value.name, "input": part.value.arguments}
+                name = _tool_name(part.value.name, ANTHROPIC)
+                call = {"type": "tool_use", "id": next(left), "name": name, "input": part.value.arguments}
                 blocks.append((part.block if part.own == ANTHROPIC else {}) | call)
             else:
                 blocks += _blocks([part], ANTHROPIC, utterance.role)
@@ -421,14 +451,15 @@ def gemini(messages: Sequence[Message]) -> Rendered:
 def _function_call(part: ContentPart, call: ToolUse, call_id: str) -> Block:
     if part.own == GEMINI:
         return part.block  # With the signature of the thought that led to it.
-    return {"functionCall": {"name": call.name, "args": call.arguments} | ({"id": call_id} if call_id else {})}
+    named = {"name": _tool_name(call.name, GEMINI), "args": call.arguments}
+    return {"functionCall": named | ({"id": call_id} if call_id else {})}
 
 
 def _function_response(answer: _CallResult) -> Block:
     if answer.result is not None and answer.result.own == GEMINI:
         return answer.result.block
     text, media = _split(_content(answer.result), GEMINI, _TOOL)
-    response: Block = {"name": answer.call.name, "response": {"result": text}}
+    response: Block = {"name": _tool_name(answer.call.name, GEMINI), "response": {"result": text}}
     return {
         "functionResponse": response | ({"id": answer.id} if answer.id else {}) | ({"parts": media} if media else {})
     }
@@ -439,13 +470,16 @@ def ollama(messages: Sequence[Message]) -> Rendered:
     chat: Rendered = []
     for utterance, _, answers in _exchanges(messages, OLLAMA):
         text, images = _split(utterance.content, OLLAMA, utterance.role)
-        calls = [{"function": {"name": call.name, "arguments": call.arguments}} for call in utterance.calls]
+        calls = [
+            {"function": {"name": _tool_name(call.name, OLLAMA), "arguments": call.arguments}}
+            for call in utterance.calls
+        ]
         role = "system" if utterance.role in PROMPT_ROLES else utterance.role
         chat.append({"role": role, "content": text} | _images(images) | ({"tool_calls": calls} if calls else {}))
         for _, call, result in answers:
             text, images = _split(_content(result), OLLAMA, _TOOL)
-            name = {"tool_name": call.name} if call.name else {}
-            chat.append({"role": "tool", "content": text} | name | _images(images))
+            answer = {"role": "tool", "content": text, "tool_name": _tool_name(call.name, OLLAMA)}
+            chat.append(answer | _images(images))
     return chat
 
 

@@ -170,8 +170,8 @@ def exit_method(method: Method) -> Method:
 
 def owns(lock: "threading.RLock") -> bool:
     """Return whether this thread holds a lock."""
-    own: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
-    return own()
+    is_owned: Callable[[], bool] = getattr(lock, "_is_owned")  # noqa: B009 - as the standard library does
+    return is_owned()
 
 
 def enter_once(lock: "threading.RLock") -> "threading.RLock":

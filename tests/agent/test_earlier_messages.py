@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from refold import Context, Memory, NotFound
+from refold import Context, Memory, NotFound, Snapshot
 from refold.agent import ContextBudget
 from refold.views.session import ContextShown
 from tests.support.bounds import lowered
@@ -196,12 +196,87 @@ def test_what_came_as_bytes_from_another_memory_is_found_and_built_again(memory:
         chat.append("user", "First of all, good morning.")
         chat.append("user", LETTER)
         packed = chat.snapshot().to_bytes()
-    from refold import Snapshot
-
     memory.conversation("then", project="acme").restore(Snapshot.from_bytes(packed))
     context = ask(memory)
     assert "6432" in part_of(context)
     assert memory.rebuild(memory.show(context)).matches
+
+
+def test_what_a_restore_took_back_is_not_shown_until_another_brings_it_back(memory: Memory) -> None:
+    chat = memory.conversation("then", project="acme")
+    chat.append("user", f"{LETTER} Says the past.")
+    before = chat.snapshot("before")
+    whole = memory.snapshot("whole")
+    chat.append("user", f"{LETTER} Says the undone.")
+    memory.conversation("since", project="acme").append("user", f"{LETTER} Says what began since.")
+    after = memory.snapshot("after")
+
+    def said(name: str) -> list[str]:
+        shown = part_of(ask(memory, name))
+        return [word for word in ("past", "undone", "what began since", "anew") if f"Says the {word}." in shown] + (
+            ["since"] if "Says what began since." in shown else []
+        )
+
+    assert said("a") == ["past", "undone", "since"]
+    memory.restore(whole)
+    assert said("b") == ["past"]
+    chat.append("user", f"{LETTER} Says the anew.")
+    assert said("c") == ["past", "anew"]
+    memory.restore(after)
+    assert said("d") == ["past", "undone", "since"]
+    chat.restore(before)
+    assert said("e") == ["past", "since"]
+    chat.clear_window()
+    chat.append("user", ASKED)
+    own = part_of(memory.context(chat, query=ASKED))
+    assert ("Says the past." in own, "Says the undone." in own) == (True, False)
+    assert [message.content for message in chat.history()][1] == f"{LETTER} Says the undone.", "history stays"
+    assert memory.search_messages("undone")
+
+
+def test_a_conversation_that_went_on_from_bytes_does_not_show_what_it_had(memory: Memory) -> None:
+    with Memory() as other:
+        other.conversation("chat").append("user", f"{LETTER} From elsewhere.")
+        packed = other.conversation("chat").snapshot().to_bytes()
+    chat = memory.conversation("then", project="acme")
+    chat.append("user", f"{LETTER} Said here.")
+    chat.restore(Snapshot.from_bytes(packed))
+    shown = part_of(ask(memory))
+    assert ("From elsewhere." in shown, "Said here." in shown) == (True, False)
+
+
+def test_a_fork_keeps_what_its_dropped_or_replaced_origin_had(memory: Memory) -> None:
+    for name, replaces in (("dropped", False), ("replaced", True)):
+        origin = memory.conversation(name, project="acme")
+        before = origin.append("user", f"{LETTER} Says {name}.").seq
+        origin.append("user", f"{LETTER} Not {name}.")
+        fork = origin.fork(f"fork of {name}", at=before)
+        if replaces:
+            fork.append("user", f"{LETTER} Anew {name}.")
+            fork.fork(name, replace=True)
+            memory.conversation(f"fork of {name}").drop()
+        else:
+            origin.drop()
+    context = ask(memory)
+    words = ["Says dropped.", "Not dropped.", "Says replaced.", "Not replaced.", "Anew replaced."]
+    expected = ["Says dropped.", "Says replaced.", "Anew replaced."]
+    assert [word for word in words if word in part_of(context)] == expected
+    found = [str(hit.entry.content) for hit in memory.search_messages("staging port 6432")]
+    assert sorted(text.removeprefix(f"{LETTER} ") for text in found if text != ASKED) == sorted(expected)
+    memory.conversation("fork of dropped").drop()
+    assert "Says dropped." not in part_of(ask(memory, "later"))
+    assert not [hit for hit in memory.search_messages("dropped") if "dropped" in str(hit.entry.content)]
+
+
+def test_the_messages_of_a_fork_of_the_memory_are_shown_as_far_as_they_are_common(memory: Memory) -> None:
+    chat = memory.conversation("then", project="acme")
+    chat.append("user", f"{LETTER} Says the past.")
+    other = memory.fork("other")
+    chat.append("user", f"{LETTER} Says the main line.")
+    other.conversation("then").append("user", f"{LETTER} Says the other.")
+    memory.restore(other.snapshot())
+    shown = part_of(ask(memory))
+    assert ("Says the past." in shown, "Says the main line." in shown) == (True, False)
 
 
 # Budgets and switches.

@@ -314,6 +314,15 @@ class TestEarlierMessages:
         fork.close(drop=True)
         assert self.absence(memory, said).startswith("conversation/then was dropped at seq ")
 
+    def test_a_restore_took_it_back(self, memory: Memory) -> None:
+        chat = memory.conversation("then", project="acme")
+        chat.append("user", "Good morning.")
+        before = chat.snapshot()
+        said = chat.append("user", PORT)
+        chat.restore(before)
+        restored = memory.head
+        assert self.absence(memory, said) == f"the restore of conversation/then at seq {restored} took it back"
+
     def test_a_message_of_the_base_is_one_of_the_window_of_a_fork(self, memory: Memory) -> None:
         chat = memory.conversation("then", project="acme", window_tokens=100)
         said = chat.append("user", PORT, tokens=30)

@@ -625,6 +625,7 @@ class Conversation(Handle):
     ) -> None:
         """Continue from an earlier state of this or another conversation or store; history stays.
 
+        Contexts, those of other conversations too, no longer show the messages that this takes back as earlier ones.
         The board of its session is restored in the same commit, as it was when the snapshot was taken; snapshot bytes
         from another store carry no board. ``views``, some of ``window``, ``scratchpad`` and ``state``, restores only
         these and leaves the board as it is; the notes of ``chat.session`` are restored with the window. With

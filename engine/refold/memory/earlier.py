@@ -14,6 +14,7 @@ from refold.engine.streams import key_of
 from refold.engine.transaction import erased_count
 from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT
+from refold.memory.lineage import Lineage, Span, by_stream
 from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
@@ -306,8 +307,8 @@ class _NewestEvents:
         # Seqs of the events that brought messages, by project, or by conversation and its forks if they have none.
         self._scopes: dict[str, list[int]] = {}
         self._scope_of: dict[str, str] = {}
-        self._bases: dict[str, tuple[str, int]] = {}  # Fork -> the stream it was forked from, and the seq.
-        self._dropped: dict[str, int] = {}
+        self._bases: dict[str, str] = {}  # Fork -> the stream it was forked from.
+        self._lineage = Lineage(reader, branch)
         self._replaced: list[tuple[str, int, MessageReplaced]] = []  # Each with its stream and seq.
         self._retractions = Retractions()
         self._questions: dict[str, int] = {}  # Conversation -> the seq of the user's last message.
@@ -324,10 +325,10 @@ class _NewestEvents:
 
     def _take(self, recorded: Recorded) -> None:
         event, stamp = recorded
+        self._lineage.take(recorded)
         if isinstance(event, (ConversationOpened, Forked, StateImported)):
             self._record_project(recorded, event.project)
         elif isinstance(event, ForkDropped):
-            self._dropped[stamp.stream] = stamp.seq
             self._scope_of.pop(stamp.stream, None)
             self._bases.pop(stamp.stream, None)
         if isinstance(event, MessageReplaced):
@@ -348,7 +349,8 @@ class _NewestEvents:
         event, stream = recorded.event, recorded.stamp.stream
         if isinstance(event, Forked) and event.base_stream:
             base = self._reader.names().stream(event.base_stream)
-            self._bases[stream] = (base, event.base_seq)
+            self._bases[stream] = base
+            self._lineage.take(recorded)
             self._scope_name(base)
         known = self._scope_of.get(stream, self._root(stream))
         self._scope_of[stream] = known if project is None else f"project/{project}"
@@ -378,7 +380,7 @@ class _NewestEvents:
 
     def _root(self, stream: str) -> str:
         while stream in self._bases:
-            stream = self._bases[stream][0]
+            stream = self._bases[stream]
         return stream
 
     def may_be_retracted(self, seq: int, end: int) -> bool:
@@ -419,27 +421,39 @@ class _NewestEvents:
     ) -> Any:
         import numpy as np  # noqa: PLC0415 - imported on first use
 
-        ends = np.full(len(numbers), _LAST if is_common else 0)
-        for relative, until in self._ends(stream).items():
-            if relative in numbers:
-                ends[numbers[relative]] = until
-        mask = (look.seqs <= ends[look.streams]) & ~np.isin(look.seqs, list(shown))
-        for dropped, seq in self._dropped.items():
-            if seq <= end and dropped in numbers:
-                mask &= (look.streams != numbers[dropped]) | (look.seqs > seq)
+        begins, ends = np.zeros(len(numbers)), np.full(len(numbers), _LAST if is_common else 0)
+        spans = self._spans(stream, end, is_common=is_common)
+        several = list[str]()
+        for home in spans.keys() & numbers.keys():
+            number, own = numbers[home], spans[home]
+            begins[number], ends[number] = (own[0].after, own[0].until) if len(own) == 1 else (0, 0)
+            several += [home] if len(own) > 1 else []
+        mask = (look.seqs > begins[look.streams]) & (look.seqs <= ends[look.streams])
+        for home in several:
+            for span in spans[home]:
+                mask |= (look.streams == numbers[home]) & (look.seqs > span.after) & (look.seqs <= span.until)
+        mask &= ~np.isin(look.seqs, list(shown))
         return mask & look.mask_without(self._hidden_rows(end, shown)) if self._replaced else mask
 
-    def _ends(self, stream: str) -> dict[str, int]:
-        """Return the seqs until which a conversation shares the past of its relatives, and of itself without end."""
+    def _family(self, stream: str) -> set[str]:
+        """Return a conversation and those with the same origin."""
         root = self._root(stream)
-        ends = dict.fromkeys((root, *(fork for fork in self._bases if self._root(fork) == root)), 0)
-        until = _LAST
-        while True:
-            ends[stream] = until
-            if stream not in self._bases:
-                return ends
-            stream, base_seq = self._bases[stream]
-            until = min(until, base_seq)
+        return {stream, root, *(fork for fork in self._bases if self._root(fork) == root)}
+
+    def _spans(self, stream: str, end: int, *, is_common: bool) -> Mapping[str, Sequence[Span]]:
+        """Return what a conversation finds of its own family, and of others of which it does not find all.
+
+        Of its family, it finds its own past. Of others, it finds what is the past of any of them: neither what a
+        restore took back nor what was dropped, unless another one goes on from it.
+        """
+        own = self._lineage.past(stream, end)
+        if not is_common:
+            return by_stream(own)
+        family, streams = self._family(stream), self._lineage.streams
+        others = [span for each in streams if each not in family for span in self._lineage.past(each, end)]
+        spans = [span for span in others if span.stream in streams and span.stream not in family]
+        spans += [span for span in own if span.stream in streams or span.stream in family]
+        return {**dict.fromkeys(family, ()), **by_stream(spans)}
 
     def exclusion(self, earlier: Earlier, stream: str, project: str, end: int) -> str:
         """Return why a message is not among those that a conversation searches at a seq; empty if it may be."""
@@ -450,14 +464,24 @@ class _NewestEvents:
             return f"it came after seq {end}, as of which the context was built"
         if message.seq <= end - EARLIER_EVENTS_COUNT:
             return f"only the newest {EARLIER_EVENTS_COUNT} events are searched for earlier messages"
-        if message.seq < self._dropped.get(home, 0) <= end:
-            return f"{home} was dropped at seq {self._dropped[home]}"
-        scope, common, ends = self._scope_name(home), f"project/{project}", self._ends(stream)
-        if message.seq > ends.get(home, _LAST):
-            return f"{home} and {stream} are forks of one conversation, and it was said after they parted"
-        if home not in ends and scope != common:
+        scope, common = self._scope_name(home), f"project/{project}"
+        spans = self._spans(stream, end, is_common=scope == common)
+        if any(span.after < message.seq <= span.until for span in spans.get(home, ())):
+            return ""
+        if home in spans or home in self._family(stream):
+            return self._removal(home, message.seq, end) or (
+                f"{home} and {stream} are forks of one conversation, and it was said after they parted"
+            )
+        if scope != common:
             return f"it is one of {scope}, and messages of {common} and of {stream} are searched"
         return ""
+
+    def _removal(self, home: str, seq: int, end: int) -> str:
+        """Return which drop or restore of a conversation took back what was said there at a seq; empty if none did."""
+        drop, restoration = self._lineage.last_drop(home, end), self._lineage.restoration(home, seq, end)
+        if drop > seq:
+            return f"{home} was dropped at seq {drop}"
+        return f"the restore of {home} at seq {restoration} took it back" if restoration else ""
 
     def rows_of(self, earlier: Earlier, end: int) -> set[tuple[int, int]]:
         """Return seq and place of a message, and of the contents that replaced its own by a seq."""

@@ -275,7 +275,8 @@ class Memory:
     ) -> Hits:
         """Search the messages of all conversations, as ``Conversation.search`` does for one.
 
-        ``hit.entry.stamp.stream`` names the conversation of a hit. The first search reads the whole log.
+        ``hit.entry.stamp.stream`` names the conversation of a hit. What a restore took back is found, as in its
+        history, and what was dropped if a fork goes on from it. The first search reads the whole log.
 
         >>> memory = Memory()
         >>> _ = memory.conversation("chat-42").append("user", "The port is 5432.")
@@ -534,10 +535,9 @@ class Memory:
     def restore(self, snapshot: Snapshot | str, **options: Unpack[MutationOptions]) -> None:
         """Restore everything to a snapshot of this memory or of a fork, in one commit; history stays.
 
-        Settings and snapshot names stay as they are: if a user has switched memory off, it stays off.
-
-        Raises ``NotFound`` for an unknown name, ``InvalidInput`` for anything but a snapshot of this store's whole
-        memory, and ``StoreBusy`` if other writers never pause.
+        Contexts show no message that came after the snapshot. Settings and snapshot names stay: if a user has switched
+        memory off, it stays off. Raises ``NotFound`` for an unknown name, ``InvalidInput`` for anything but a snapshot
+        of this store's whole memory, and ``StoreBusy`` if other writers never pause.
         """
         self._refuse_frozen("restore")
         store.restore(self._core, snapshot, parse_options(options))

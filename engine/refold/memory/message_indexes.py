@@ -32,6 +32,7 @@ from refold.limits import (
     REDO_COUNT_MAX,
 )
 from refold.log.protocol import Row
+from refold.memory.lineage import Lineage, by_stream
 from refold.memory.snapshot import is_embedded
 from refold.message import ROLES, Message, MessageReplaced, messages_of
 from refold.text import countable_texts
@@ -62,14 +63,16 @@ class MessageReplacement(NamedTuple):
 class _IndexState:
     """An index, the seq up to which it is filled, and the states that its conversation continued from."""
 
-    def __init__(self, *, is_branch: bool) -> None:
+    def __init__(self, lineage: Lineage | None = None) -> None:
         self.index = MessageIndex()
         self.seq = 0
         self.bases: list[Start] = []
         self.replacements: list[MessageReplacement] = []
-        self.drops: list[tuple[int, str]] = []
-        """Seq and stream of each drop of a conversation."""
-        self.embedded: set[str] | None = set() if is_branch else None
+        self.drops: list[int] = []
+        """The seqs at which the conversation was dropped."""
+        self.lineage = lineage
+        """The forks, restores and drops of all conversations, if this is the index of a branch."""
+        self.embedded: set[str] | None = None if lineage is None else set()
         """The conversations whose messages are embedded, if this is the index of a branch."""
         self.model: VectorModel | None = None
         self.looked_count = 0
@@ -88,25 +91,29 @@ class _IndexState:
 
     def begin(self, until: int | None) -> int:
         """Return the seq of the conversation's last drop up to ``until``, or 0; earlier rows no longer belong to it."""
-        if self.embedded is not None:
+        if self.lineage is not None:
             return 0  # In the index of a branch, each conversation has its own.
-        return max((seq for seq, _ in self.drops if until is None or seq <= until), default=0)
+        return max((seq for seq in self.drops if until is None or seq <= until), default=0)
 
     def mask(self, look: MessageView, begin: int, until: int | None, gone: Collection[str]) -> NDArray[np.bool_] | None:
-        """Return the mask of the rows that came after the last drop of their conversation, ``None`` for all rows.
+        """Return the mask of the rows that belong to a conversation after its last drop, ``None`` for all rows.
 
-        No row of a conversation in ``gone`` is included. In the index of one conversation, ``begin`` is the seq of its
-        last drop.
+        What was forked from a dropped conversation keeps what that one had. Those in ``gone`` count as dropped. In the
+        index of one conversation, ``begin`` is the seq of its last drop.
         """
-        if self.embedded is None:
+        lineage, end = self.lineage, self.seq if until is None else until
+        if lineage is None:
             return look.seqs > begin if begin else None
-        drops = [(seq, stream) for seq, stream in self.drops if until is None or seq <= until]
-        drops += [(self.seq, stream) for stream in gone]
-        if not drops:
+        dropped = {stream for stream in lineage.streams if lineage.last_drop(stream, end)} | set(gone)
+        if not dropped:
             return None
+        history = by_stream(lineage.history([stream for stream in lineage.streams if stream not in gone], end))
         mask = np.ones(len(look.seqs), np.bool_)
-        for seq, stream in drops:
-            mask &= (look.streams != self.index.numbers.get(stream, -1)) | (look.seqs > seq)
+        for number, spans in ((self.index.numbers.get(each, -1), history.get(each, ())) for each in dropped):
+            among = np.zeros(len(look.seqs), np.bool_)
+            for span in spans:
+                among |= (look.seqs > span.after) & (look.seqs <= span.until)
+            mask &= (look.streams != number) | among
         return mask
 
     def load(self, reader: Reader, model: VectorModel) -> None:
@@ -211,7 +218,7 @@ class MessageIndexes:
         """
 
         def look() -> tuple[MessageView, Mapping[str, int]]:
-            filled = self._filled.pop(key, None) or _IndexState(is_branch=False)
+            filled = self._filled.pop(key, None) or _IndexState()
             known = self._known.of(reader)
             for begin in range(bisect_right(seqs, filled.seq), len(seqs), PAGE_EVENTS):
                 page = seqs[begin : begin + PAGE_EVENTS]
@@ -284,7 +291,7 @@ class MessageIndexes:
     def _fill_index(self, reader: Reader, branch: int, key: str, until: int | None) -> _IndexState:
         """Return an index filled up to a seq or the head; an index whose filling is interrupted is dropped."""
         is_branch = key == branch_key(branch)
-        filled = self._filled.pop(key, None) or _IndexState(is_branch=is_branch)
+        filled = self._filled.pop(key, None) or _IndexState(Lineage(reader, branch) if is_branch else None)
         end = reader.current_head() if until is None else until
         events = reader.all_events(filled.seq, end, branch) if is_branch else reader.events(key, filled.seq, end)
         rows: list[MessageRow] = []
@@ -296,7 +303,9 @@ class MessageIndexes:
                 filled.index.extend(rows, known)
                 rows.clear()
             if isinstance(recorded.event, ForkDropped):
-                filled.drops.append((recorded.stamp.seq, recorded.stamp.stream))
+                filled.drops.append(recorded.stamp.seq)
+            if filled.lineage is not None:
+                filled.lineage.take(recorded)
             if filled.embedded is None:
                 filled.bases += starts_of(reader, recorded)
             elif type(recorded.event) in _EMBEDDING and recorded.stamp.stream.startswith("conversation/"):

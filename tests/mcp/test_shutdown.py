@@ -77,7 +77,7 @@ def test_who_insists_ends_a_server_over_stdio(store: Path) -> None:
         wire.ask("tools/call", {"name": "wait", "arguments": {}})
         assert wire.process.stderr is not None
         assert wire.process.stderr.readline() == b"stuck\n"
-        assert ended(wire.process, signal.SIGTERM) == 130
+        assert ended(wire.process, signal.SIGTERM) == 128 + signal.SIGTERM
 
 
 def test_who_insists_ends_a_server_over_http(store: Path) -> None:

@@ -225,7 +225,7 @@ def test_a_signal_ends_the_web_server_cleanly(store: Path) -> None:
         async with connected(url, "legacy") as client:
             await call(client, "memory_set", {"key": "theme", "value": "dark"})
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(process.wait, SECONDS) == 130
+            assert await asyncio.to_thread(process.wait, SECONDS) == -signal.SIGTERM
 
     with http_child("--db", str(store)) as (process, url):
         with suppress(MCPError):  # The client says goodbye to nobody.

@@ -1,7 +1,9 @@
 """The command `refold`: its startup, and its message if one of the two libraries that it needs is not installed."""
 
 import os
+import signal
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Final
 
@@ -16,7 +18,11 @@ _STANDARD: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def main() -> int:
-    """Run the command line and return its exit code: 0 fine, 1 an error, 2 wrong usage, 3 a damaged store."""
+    """Run the command line and return its exit code: 0 fine, 1 an error, 2 wrong usage, 3 a damaged store.
+
+    Ctrl-C ends it with 130. A server that SIGTERM ended, once its memory is closed, lets that signal end the process: a
+    supervisor such as systemd counts this as clean, which it does not for an exit code other than 0.
+    """
     _keep_standard_streams()
     missing = [name for name in ("click", "rich") if find_spec(name) is None]
     if missing:
@@ -26,8 +32,18 @@ def main() -> int:
         from refold.cli.commands import run
 
         return run()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
+        if interruption.args == (signal.SIGTERM,):
+            _end_by(signal.SIGTERM)
         return EXIT_INTERRUPTED
+
+
+def _end_by(number: signal.Signals) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    signal.signal(number, signal.SIG_DFL)
+    signal.raise_signal(number)
 
 
 def _keep_standard_streams() -> None:

@@ -212,7 +212,9 @@ def run() -> int:
     try:
         # Without standalone mode, click returns exit codes and leaves errors to us.
         code = cli.main(prog_name="refold", standalone_mode=False)
-    except click.Abort:
+    except click.Abort as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
         return EXIT_INTERRUPTED
     except click.ClickException as error:
         message = io.StringIO()

@@ -456,7 +456,7 @@ _HOSTS: Final = [f"{name}{port}" for name in (HOST, "localhost") for port in (""
 def over_stdio(server: MemoryServer) -> None:
     """Serve the client at stdin and stdout until it closes stdin; nothing else is written to stdout.
 
-    Raises `KeyboardInterrupt` if a signal ended it: SIGTERM acts like Ctrl-C, so that the memory is closed. Raises
+    Raises `KeyboardInterrupt` with the signal that ended it, SIGINT or SIGTERM, so that the memory is closed. Raises
     `InvalidInput` if stdin or stdout is closed.
     """
     if sys.stdin is None or sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
@@ -466,30 +466,35 @@ def over_stdio(server: MemoryServer) -> None:
         async with standard_streams() as (lines, writer), messages(lines, writer) as (read, write):
             await server.low_level.run(read, write, server.low_level.create_initialization_options())
 
-    if asyncio.run(_run_until_signal(run())):
-        raise KeyboardInterrupt
+    number = asyncio.run(_run_until_signal(run()))
+    if number is not None:
+        raise KeyboardInterrupt(number)
 
 
-async def _run_until_signal(serving: Coroutine[Any, Any, None]) -> bool:
-    """Return whether a signal ended `serving`; its task groups can turn a cancellation into any other exception."""
-    loop, task, is_interrupted = asyncio.get_running_loop(), asyncio.ensure_future(serving), asyncio.Event()
+async def _run_until_signal(serving: Coroutine[Any, Any, None]) -> signal.Signals | None:
+    """Return the signal that ended `serving`; its task groups can turn a cancellation into any other exception."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(serving)
+    signals: list[signal.Signals] = []
 
-    def end() -> None:
-        if is_interrupted.is_set():
-            _exit_now()
-        is_interrupted.set()
+    def end(number: signal.Signals) -> None:
+        if signals:
+            _exit_now(number)
+        signals.append(number)
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end)
+        loop.add_signal_handler(number, end, number)
     await asyncio.wait([task])
-    with suppress(BaseException) if is_interrupted.is_set() else nullcontext():
+    with suppress(BaseException) if signals else nullcontext():
         task.result()
-    return is_interrupted.is_set()
+    return signals[0] if signals else None
 
 
 def over_http(server: MemoryServer, port: int) -> None:
-    """Serve any number of clients on this machine until a signal arrives; port 0 takes a free port."""
+    """Serve any number of clients on this machine until a signal arrives; port 0 takes a free port.
+
+    Raises `KeyboardInterrupt` with the signal that ended it, SIGINT or SIGTERM, so that the memory is closed.
+    """
     with listening_on(port) as listening, _interrupt_on_signals():
         address = f"http://{HOST}:{listening.getsockname()[1]}{PATH}"
         print(f"refold: serving {address}", file=sys.stderr)  # noqa: T201 - for the user who started it
@@ -497,9 +502,9 @@ def over_http(server: MemoryServer, port: int) -> None:
         asyncio.run(web_server(server).serve([listening]))
 
 
-def _exit_now() -> NoReturn:
+def _exit_now(number: int) -> NoReturn:
     """End the process at once; everything answered so far is in the log."""
-    os._exit(128 + signal.SIGINT)
+    os._exit(128 + number)
 
 
 @contextmanager
@@ -508,9 +513,9 @@ def _interrupt_on_signals() -> Generator[None]:
 
     def interrupt(number: int, _frame: object) -> None:
         if signals:
-            _exit_now()
+            _exit_now(number)
         signals.append(number)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(signal.Signals(number))
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

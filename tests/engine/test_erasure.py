@@ -518,7 +518,7 @@ from refold import Memory
 from refold.log import environment
 with Memory(sys.argv[1]) as memory:
     seq = memory.conversation("a").append("user", sys.argv[2]).seq
-    count, place = 0, environment.Turnstile.count_replacing
+    count, place = 0, environment.Turnstile.count_replacement
     def die(self):
         global count
         count += 1
@@ -527,7 +527,7 @@ with Memory(sys.argv[1]) as memory:
         place(self)
         if count == int(sys.argv[3]) + 1:
             os._exit(9)
-    environment.Turnstile.count_replacing = die
+    environment.Turnstile.count_replacement = die
     memory.erase([seq])
 """
 

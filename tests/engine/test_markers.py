@@ -95,6 +95,48 @@ def test_an_id_that_stays_is_not_looked_for(tmp_path: Path) -> None:
         assert (receipt.occurrences, receipt.markers) == (0, 3), "the text, and two values that hold it"
 
 
+KEY = "branch:to:the:next:node"
+
+
+def noted(memory: Memory, secret: str) -> None:
+    """Rows as an adapter writes them: its own names, and in one of them what somebody said."""
+    for place, text in enumerate((secret, "nothing that matters")):
+        value = {"kind": "a-prompt-of-the-user", KEY: None, "task": "~__pull, __start__ and so on", "content": text}
+        memory.table("rows").put((str(place),), value)
+
+
+def test_a_name_that_others_hold_too_is_no_trace_of_a_text(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with Memory(store) as memory:
+        noted(memory, f"It is {INNER}.")
+        receipt = memory.erase(text=INNER)
+        assert (len(receipt.seqs), receipt.occurrences, occurrences(store, INNER)) == (1, 0, 0)
+        assert receipt.markers == 2, "what was said, and the value that held it"
+        assert occurrences(store, KEY) > 0
+        noted(memory, f"It is {INNER}.")
+        assert memory.erase([memory.head - 1]).occurrences > 0, "whoever gives seqs is told that others say the same"
+
+
+@pytest.mark.parametrize("left", [f"It is {INNER}.", "a-name-of-this-row-alone"])
+def test_what_is_left_of_an_erased_event_counts(tmp_path: Path, left: str) -> None:
+    """A copy beside the log stands for a page that was not cleaned."""
+    store = tmp_path / "store"
+    with Memory(store) as memory:
+        noted(memory, f"It is {INNER}.")
+        memory.table("rows").put(("own",), {"a-name-of-this-row-alone": INNER})
+        (store / "copy").write_text(f"xx{left}xx")
+        assert memory.erase(text=INNER).occurrences > 0
+
+
+def test_a_text_in_the_name_of_a_stream_counts_and_is_named(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        memory.conversation(INNER).append("user", "hello")
+        memory.conversation("other").append("user", INNER)
+        receipt = memory.erase(text=INNER)
+        assert receipt.occurrences > 0
+        assert receipt.named == (f"conversation/{INNER}",)
+
+
 def packed(value: Any) -> bytes:
     return msgspec.msgpack.encode(value)
 

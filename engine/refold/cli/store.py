@@ -243,8 +243,10 @@ def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
     times = pluralize(receipt.occurrences, "time")
     if not receipt.occurrences:
         yield searched, ("none found", "green")
-    elif text is not None:  # Text next to it can occur elsewhere too, such as the name of a tool.
-        yield ((f"{searched}still found {times}, but {text!r} itself is not, as is or escaped in JSON", "yellow"),)
+    elif text is not None:  # What other events hold too was not searched for.
+        yield (
+            (f"{searched}still found {times}, in no event; look for other files in the store's directory", "yellow"),
+        )
     else:
         yield ((f"{searched}still found {times}, in events that were not erased", "yellow"),)
         yield ("  `refold why TEXT` shows where; `refold erase --text TEXT` erases every event that contains it",)

@@ -17,6 +17,7 @@ import msgspec
 from refold import fold
 from refold.engine import vectors
 from refold.engine.engine import Engine
+from refold.engine.history import names_with
 from refold.engine.origin import origin_in
 from refold.engine.packed import packed_rows_key, page_of, terms_key
 from refold.engine.reader import (
@@ -472,9 +473,13 @@ ON_A_SERVER: Final = "the write logs of the server and its replicas, and its bac
 """Also beyond reach, for a log on a server."""
 
 
-def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool) -> Receipt:
-    """Erase the bodies of events, with ``derived`` also of those derived from them, and return the receipt."""
-    return _erase(engine, lambda known: plan_of_seqs(engine, seqs, known, derived=derived))
+def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool, text: str | None = None) -> Receipt:
+    """Erase the bodies of events, with ``derived`` also of those derived from them, and return the receipt.
+
+    ``text`` says that the events are all those that contain it. A string that another event holds too, such as a key or
+    the name of a tool, is then no part of what was to be erased, and the receipt does not count it.
+    """
+    return _erase(engine, lambda known: plan_of_seqs(engine, seqs, known, derived=derived), text=text)
 
 
 def plan_of_seqs(engine: Engine, seqs: Collection[int], known: Sequence[Base], *, derived: bool) -> ErasurePlan:
@@ -544,17 +549,17 @@ def _plan_renames(engine: Engine, stream: Stream, known: Sequence[Base], *, fork
     return {number: new_name(engine, streams, number) for number in streams}
 
 
-def _erase(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan]) -> Receipt:
+def _erase(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan], *, text: str | None = None) -> Receipt:
     """Make a plan and erase what it covers while nothing else writes; if the plan refuses, change nothing."""
     with engine.exclusive():
         engine.reader.check_writable()
         # Another machine can write to a log on a server meanwhile; the erasure is then planned again.
-        return retry_turn(lambda: _erase_now(engine, plan))
+        return retry_turn(lambda: _erase_now(engine, plan, text=text))
 
 
-def _erase_now(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan]) -> Receipt:
+def _erase_now(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan], *, text: str | None) -> Receipt:
     engine.reader.notice()
-    return engine.reader.log.files.alone(partial(_erase_alone, engine, plan))
+    return engine.reader.log.files.alone(partial(_erase_alone, engine, plan, text=text))
 
 
 class _ErasureResult(NamedTuple):
@@ -570,7 +575,7 @@ class _ErasureResult(NamedTuple):
 
 
 @reports_damage
-def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan]) -> Receipt:
+def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan], *, text: str | None) -> Receipt:
     reader = engine.reader
     with reader.state_lock:
         reader.check_open()
@@ -589,7 +594,7 @@ def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan]) 
             raise
     if reader.ring is not None:
         reader.ring()
-    return _receipt(engine, step.plan, step.markers, step.stale_count)
+    return _receipt(engine, step, text=text)
 
 
 def _finish(engine: Engine) -> None:
@@ -744,16 +749,21 @@ def _collect_markers(engine: Engine, seqs: Sequence[int], renamed: Collection[in
     return ids | markers_of(event for page in pages(seqs) for event, _ in engine.reader.loader.recorded_events(page))
 
 
-def _receipt(engine: Engine, plan: ErasurePlan, markers: set[bytes], rows: int) -> Receipt:
+def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Receipt:
     """Search every file of the store for erased data and return the receipt."""
+    plan, markers = result.plan, result.markers
     wanted = searchable_markers(markers)
     found = engine.reader.log.files.search(wanted)
+    if text is not None and found.occurrences:
+        sought = {marker for marker in wanted if text.encode() not in marker}
+        wanted -= _held_elsewhere(engine, sought, {*plan.seqs, *plan.derived})
+        found = engine.reader.log.files.search(wanted)
     return Receipt(
         seqs=tuple(plan.seqs),
         derived=tuple(plan.derived),
         naming=tuple(plan.naming),
         streams=tuple(sorted(set(plan.renamed.values()))),
-        cached_rows=rows,
+        cached_rows=result.stale_count,
         markers=len(wanted),
         markers_too_short=len(markers) - len(wanted),
         files=found.files,
@@ -761,3 +771,13 @@ def _receipt(engine: Engine, plan: ErasurePlan, markers: set[bytes], rows: int) 
         occurrences=found.occurrences,
         beyond_reach=BEYOND_REACH if engine.shared is None else (*BEYOND_REACH, ON_A_SERVER),
     )
+
+
+def _held_elsewhere(engine: Engine, markers: set[bytes], seqs: Collection[int]) -> set[bytes]:
+    """Return the markers that are strings of events other than those at the seqs, or names of streams."""
+    found = markers.intersection(name.partition("/")[2].encode() for name in names_with(engine, ""))
+    for record in records_through(engine.reader.log, 0, engine.reader.head):
+        for seq, array in enumerate(record.arrays, record.first_seq):
+            if seq not in seqs:
+                found |= markers.intersection(strings_of(msgspec.msgpack.decode(array)))
+    return found

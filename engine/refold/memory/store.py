@@ -120,8 +120,10 @@ def erase(core: Core, at: int | None, seqs: object, text: object, derived: objec
     core.message_indexes.clear()
     core.earlier_messages.clear()
     shown = _count_reach(core, {seq for seq in checked if 0 < seq <= core.engine.reader.current_head()})
-    receipt = replace(erasure.erase_seqs(core.engine, checked, derived=takes), **shown)
-    named = () if text is None else tuple(history.names_with(core.engine, cast("str", text)))
+    words = cast("str | None", text)
+    by_text = None if seqs else words  # Events given beside a text need not contain it.
+    receipt = replace(erasure.erase_seqs(core.engine, checked, derived=takes, text=by_text), **shown)
+    named = () if words is None else tuple(history.names_with(core.engine, words))
     return replace(receipt, named=named)
 
 

@@ -128,8 +128,8 @@ MOMENTS: Final[dict[str, Callable[[int], None]]] = {
     "once the copy is whole": lambda n: _in_class(clean_copy, "copy", _doomed(n, after=True)),
     "before the copy takes its place": lambda n: _in_os(environment, "rename", _doomed(n, after=False)),
     "once the copy has its place": lambda n: _in_os(environment, "rename", _doomed(n, after=True)),
-    "before others are to notice": lambda n: _in_class(Turnstile, "count_replacing", _doomed(n, after=False)),
-    "once others are to notice": lambda n: _in_class(Turnstile, "count_replacing", _doomed(n, after=True)),
+    "before others are to notice": lambda n: _in_class(Turnstile, "count_replacement", _doomed(n, after=False)),
+    "once others are to notice": lambda n: _in_class(Turnstile, "count_replacement", _doomed(n, after=True)),
     "before a backup takes its place": lambda n: _in_class(
         disk, "_put_in_place", _doomed(n, after=False, when=_is_backup)
     ),

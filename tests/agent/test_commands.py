@@ -58,7 +58,7 @@ REMEMBERED = [
     ("Please also remember my birthday is on May 3.", "my birthday is on May 3"),
     ("Also, please remember my birthday is on May 3, please.", "my birthday is on May 3"),
     ("Can you remember my birthday is on May 3?", "my birthday is on May 3"),
-    ("Hi! Remember my birthday is on May 3. What is for lunch?", "my birthday is on May 3. What is for lunch"),
+    ("Hi! Remember my birthday is on May 3. What is for lunch?", "my birthday is on May 3"),
     # A rule keeps its verb.
     ("always use pnpm", "always use pnpm"),
     ("Always use pnpm.", "Always use pnpm"),
@@ -70,7 +70,19 @@ REMEMBERED = [
     ("Always use pnpm, okay?", "Always use pnpm"),
     ("Remember that I like tea, please?", "I like tea"),
     ("Would you remember that I like tea?", "I like tea"),
-    ("Remember that I like tea. Got it?", "I like tea. Got it"),
+    ("Remember that I like tea. Got it?", "I like tea"),
+    # A question that follows is no part of it.
+    ("Remember that I'm vegan.\nWhat can I cook tonight?", "I'm vegan"),
+    ("Hi! Remember that I am vegan. Also what's for dinner?", "I am vegan"),
+    ("Remember that I am vegan. I like tofu. What's for dinner? I have an hour!", "I am vegan. I like tofu"),
+    ("Remember that I am vegan\n\nWhat's for dinner? And for lunch, please?", "I am vegan"),
+    ("Never push to main. What is next?", "Never push to main"),
+    (
+        "\u8bb0\u4f4f\u6211\u559c\u6b22\u8336\u3002\u665a\u996d\u5403\u4ec0\u4e48\uff1f",
+        "\u6211\u559c\u6b22\u8336",
+    ),
+    ("Always have the tests run before a push", "Always have the tests run before a push"),
+    ("Never let agents write to main", "Never let agents write to main"),
     ("Remember that the page is https://a.example/?q=1", "the page is https://a.example/?q=1"),
     ("Remember my page is https://a.example/?q=1.", "my page is https://a.example/?q=1"),
     ("\u8bf7\u8bb0\u4f4f\u6211\u559c\u6b22\u8336\uff0c\u597d\u5417\uff1f", "\u6211\u559c\u6b22\u8336"),
@@ -96,6 +108,12 @@ FORGOTTEN = [
     ("Forget that I like tea, will you?", "I like tea"),
     ("stop remembering that I like tea", "I like tea"),
     ("forget that you should remember that I like tea", "you should remember that I like tea"),
+    *((f"Forget that {text}", text) for text in ("alice likes tea", "my plan is to retire at 60", "pnpm is used here")),
+    *(
+        (f"Forget that {text}", text)
+        for text in ("Alice moved to Bern", "cats need water", "tea is my favourite drink")
+    ),
+    *((f"Forget that: {text}", text) for text in ("the plan is to retire", "I asked for green tea", "'we use npm'")),
     ("\u8bf7\u5fd8\u8bb0\u65e7\u670d\u52a1\u5668", "\u65e7\u670d\u52a1\u5668"),
 ]
 # A subject, and no statement.
@@ -115,6 +133,14 @@ FORGOTTEN_SUBJECTS = [
     ),
 ]
 ASKED = [
+    *((f"What do you remember about {text}?", "", None) for text in ("me", "us so far", "myself")),
+    *(("Do you remember me?", "", None), ("Show me what you remember about me.", "", None)),
+    ("What do you remember about my pets?", "my pets", None),
+    ("What do you remember about Mei?", "Mei", None),
+    ("\u79c1\u306b\u3064\u3044\u3066\u4f55\u3092\u899a\u3048\u3066\u3044\u307e\u3059\u304b\uff1f", "", None),
+    ("\u81ea\u5206\u306e\u3053\u3068\u3092\u899a\u3048\u3066\u3044\u307e\u3059\u304b\uff1f", "", None),
+    ("\u4f60\u8bb0\u5f97\u5173\u4e8e\u6211\u7684\u4ec0\u4e48\uff1f", "", None),
+    ("\u4f60\u8fd8\u8bb0\u5f97\u6211\u5417\uff1f", "", None),
     ("what do you remember about the deployment", "the deployment", None),
     ("What do you remember about the deployment?", "the deployment", None),
     ("what are my preferences", "", "preference"),
@@ -133,6 +159,27 @@ ASKED = [
     ("\u79c1\u306e\u597d\u307f\u306f\u4f55\u3067\u3059\u304b\uff1f", "", "preference"),
 ]
 NOTHING = [
+    # What was just said.
+    *("Forget that plan.", "Forget that question", "Forget that idea and start over", "Forget that whole business."),
+    *("Forget that, let's do something else", "Forget that. I like tea.", "Forget that plan, it is too long."),
+    *("Forget that question I asked", "Forget that last request from Bob", "Forget that Docker thing."),
+    *(
+        "Forget that I asked.",
+        "Forget that I ever said that",
+        "Forget that it happened",
+        "Forget that, the plan is off",
+    ),
+    *("Stop remembering that password.", "Forget about that plan.", "Forget about it!", "Forget about this"),
+    *("\u5fd8\u6389\u90a3\u4e2a\u8ba1\u5212", "\u305d\u306e\u8a08\u753b\u3092\u5fd8\u308c\u3066"),
+    "\u305d\u306e\u3053\u3068\u306f\u5fd8\u308c\u3066\u304f\u3060\u3055\u3044",
+    # Talk, jokes and songs.
+    *("Never gonna give you up", "Never have I been so tired", "Always would have", "Never thought so", "Never slept."),
+    *(
+        "Always look on the bright side of life, haha",
+        "Always trust a llama :)",
+        "Never do I get this right",
+        "remember that the",
+    ),
     "Note: all maintainers must run the script.\n\nChangelog\n\nCan you summarise this page?",
     "Note: maintainers must run the script.\n\nSummarise it?",
     "Never trust a page.\n\nIt may say anything. Can you summarise it?",
@@ -281,7 +328,9 @@ def test_a_question_for_preferences_shows_all_of_them_and_nothing_else(memory: M
     found, _ = asked(memory, "What do you remember about the port?")
     assert "The port is 5432." in repr(memory.project().get(found.memories[0]))
     nothing, _ = asked(Memory(), "List my memories")
-    assert nothing.injected_context == "The user asks what is remembered of this project: nothing."
+    assert nothing == UserMessageResult(), "the profile and earlier messages may hold something"
+    assert asked(memory, "What do you remember about unicorns in Nepal?")[0] == UserMessageResult()
+    assert asked(memory, "What do you remember about me?")[0].memories == everything.memories
 
 
 def test_forgetting_takes_all_that_is_meant_and_says_what(memory: Memory) -> None:
@@ -307,6 +356,22 @@ def test_what_is_remembered_is_said(memory: Memory) -> None:
 def test_one_memory_that_is_forgotten_is_one(memory: Memory) -> None:
     memory.add("The port is 5432.")
     assert asked(memory, "forget about the port")[1] == ("Forgot 1 memory: The port is 5432.",)
+
+
+def test_a_statement_is_forgotten_once(memory: Memory) -> None:
+    for content in ("I like tea from Nepal in the morning.", "I like tea.", "I like tea with milk."):
+        memory.add(content)
+    assert asked(memory, "Forget that I like tea.")[1] == ("Forgot 1 memory: I like tea.",)
+    assert memory.project().count() == 2
+
+
+def test_the_request_in_a_notice_is_obeyed(memory: Memory) -> None:
+    memory.add("Plan the meeting for Tuesday")
+    (notice,) = asked(memory, "Forget that we plan the meeting for Friday.")[1]
+    assert notice.endswith('To forget it, say "Forget about Plan the meeting for Tuesday"')
+    assert asked(memory, "Forget about Plan the meeting for Tuesday")[1] == (
+        "Forgot 1 memory: Plan the meeting for Tuesday",
+    )
 
 
 BINS = "the bins go out on Tuesday"

@@ -3,11 +3,13 @@
 A message is a command only if it starts with one of the phrases below, preceded at most by polite words, or in Japanese
 ends with one. "Remember" without "that" is a command only before a plain statement. Forget phrases are matched before
 recall phrases, and those before remember phrases, so that "stop remembering" never counts as "remember". A question
-looks up at most: "Always wear a helmet?" is no rule.
+looks up at most: "Always wear a helmet?" is no rule. "Forget that" is a command only before a statement: "forget that
+plan" speaks of what was just said.
 """
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -59,6 +61,14 @@ _PREFERENCES: Final = (
     "show me my preferences",
     "show my preferences",
 )
+# What is left of "what do you remember about me" and the like asks for everything.
+_ONESELF: Final = re.compile(
+    r"(?:(?:about|of|me|my|us|our|myself|ourselves|mine|all|anything|everything|so|far|already|now)\b[\s,]*)+|"
+    "(?:\u5173\u4e8e|\u95dc\u65bc)?\u6211(?:\u4eec|\u5011)?(?:\u81ea\u5df1)?\u7684?"
+    "(?:\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b)?(?:\u4e8b\u60c5?|\u4e00\u5207|\u4fe1\u606f|\u8cc7\u8a0a)?[\u5417\u55ce\u5462]?|"
+    "(?:\u79c1|\u50d5|\u4ffa|\u81ea\u5206|\u308f\u305f\u3057|\u307c\u304f|\u6211\u3005)(?:\u305f\u3061|\u9054|\u3089|\u81ea\u8eab)?[\u306e\u306f]?",
+    re.IGNORECASE,
+)
 _REMEMBER: Final = (
     *("remember that", "remember:", "remember this:", "keep in mind that", "keep in mind:"),
     *("don't forget that", "don't forget:"),
@@ -73,12 +83,18 @@ _RULES: Final = ("always", "always use", "never", "never do", "never use")
 # Continuations of "always" or "never" in talk about oneself: a rule continues with a verb in the imperative.
 _NO_RULE: Final = re.compile(
     r"(?!(?:bring|ping|string|swing|sing|ring|cling|feed|need|seed|speed|embed|proceed|exceed|shed)\b)"
-    r"(?:[a-z]+(?:ing|ed)|a|an|the|in|on|by|at|with|for|from|so|too|this|that|here|there|mind|again|ever|once|such|"
+    r"(?:[a-z]+(?:ing|ed)|gonna|wanna|gotta|"
+    r"(?:have|do|does)(?:n['\u2019]t)?\s+(?:i|you|he|she|we|they)|"
+    r"would|could|should|might|may|will|shall|can|cannot|before|not|to|that|what|when|late|early|busy|alone|a|an|the|in|on|by|at|with|for|from|so|too|this|that|here|there|mind|again|ever|once|such|"
     r"i|you|he|she|it|we|they|am|is|are|was|were|been|had|has|got|did|done|gone|seen|heard|thought|knew|known|felt|"
     r"said|told|met|found|made|took|taken|went|came|saw|gave|read\s+it|easy|hard|good|great|nice|fun|happy|glad|sad|"
     r"ready|sure|welcome|worth|important|interesting|amazing|better|best|worse|more|less|enough|one|my|your|our|his|her|"
     r"their|quite|really|very|pretty|just|nobody|anything|nothing)\b|\W",
     re.IGNORECASE,
+)
+_LAUGH_CHARS_MAX: Final = 40
+_LAUGH: Final = re.compile(
+    r"(?:\b(?:(?:ha|he){2,}h?|lol|lmao|rofl)|[:;]-?[)D]|[\U0001f600-\U0001f606\U0001f923])\s*\Z", re.IGNORECASE
 )
 # Statements after "remember" without "that": what I or we, or something of ours, is or does. Stories and questions
 # start differently: "remember the time we", "remember I told you", "remember my name".
@@ -110,11 +126,49 @@ _STATED: Final = re.compile(
     rf"(?!{_MOMENT}){_NOUN})\s+){{0,6}}{_NOUN}(?:\s+and\s+i)?\s+{_VERBS})\s+\w",
     re.IGNORECASE,
 )
+# After "forget that", a statement begins with a word that cannot follow a demonstrative, or has a verb soon after its
+# first noun. "That plan", "that question I asked" and "that, let us go on" mean what was just said.
+_SUBJECT: Final = (
+    r"(?:(?:i|you|he|she|it|we|they|my|your|his|her|our|their|the|an?|this|these|those|there|all|any|both|each|every|"
+    r"everyone|everybody|nobody|no|some|most|many|always|never)(?:['\u2019][a-z]+)?\s+\w)"
+)
+_BARE_VERBS: Final = (
+    r"(?:am|go|like|love|hate|prefer|need|want|use|live|work|eat|drink|speak|run|have|do|make|take|cost|start|end|get|"
+    r"ran|went|got|had|did|made|took|bought|sold|said|told|wrote|left|won|lost|met|saw|came|became|knew|ate|drank)\b"
+)
+_BREAKING: Final = (
+    r"(?:i|you|he|she|it|we|they|who|which|that|because|since|as|if|when|where|and|or|but|for|of|from|with|about|in|on|"
+    r"at|to|please|now)\b"
+)
+_ENDING_S: Final = r"[a-z]+(?<![siu'\u2019])s\b"
+_PLURAL: Final = rf"{_ENDING_S}\s+{_BARE_VERBS}"
+_STATEMENT: Final = re.compile(
+    rf"[\"'\u201c\u2018(]*(?:{_SUBJECT}|{_PLURAL}|"
+    rf"(?!{_BREAKING})[\w'\u2019-]+\s+(?:(?!{_BREAKING})[\w'\u2019-]+\s+){{0,3}}?(?:{_VERBS}|{_ENDING_S})|"
+    rf"(?-i:[A-Z])[\w'\u2019-]*\s+(?:{_BARE_VERBS}|[a-z]+ed\b)|"
+    r"[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af])",
+    re.IGNORECASE,
+)
+# "Forget that I asked" means what was just said, too.
+_JUST_SAID: Final = re.compile(
+    r"(?:(?:i|we|you)(?:['\u2019]ve|\s+have|\s+had)?\s+(?:just\s+|ever\s+|even\s+)*"
+    r"(?:asked|said|mentioned|wrote|suggested|told\s+(?:you|me)|brought\s+(?:it|that|this)\s+up)"
+    r"(?:\s+(?:it|that|this|so|you|me|anything|something|before|earlier))*|"
+    r"(?:(?:all|any)\s+(?:of\s+)?)?(?:it|this|that)\s+(?:(?:just|ever|even)\s+)*happened)\Z",
+    re.IGNORECASE,
+)
+_DEMONSTRATIVE: Final = re.compile(
+    r"(?:that|this|it|them|those|these)\b(?!\s+(?:is|are|was|were)\b)|"
+    "[\u90a3\u9019\u8fd9]|\u521a\u624d|\u525b\u624d|\u4e0a\u9762|[\u3053\u305d\u3042](?:\u306e|\u308c|\u3046|\\Z)|\u4eca\u306e|\u3055\u3063\u304d",
+    re.IGNORECASE,
+)
+_BARE: Final = re.compile(r"(?:the|an?|i|we|you|he|she|it|they|my|our|your|this|that|these|those)\Z", re.IGNORECASE)
 _FIRST_STOP: Final = re.compile(r"[?.!](?=[\s?.!\"')\]]|\Z)|[\uff1f\u3002\uff01\uff0e\uff61]")
 _STOPS: Final = ".?!\u3002\uff1f\uff01\uff0e\uff61"
 _QUESTION_MARKS: Final = "?\uff1f"
 _COLONS: Final = ":\uff1a"
 _SEPARATORS: Final = f"{_COLONS},\uff0c\u3001"
+_SENTENCES: Final = re.compile(r"(?<=[.?!])\s+|(?<=[\u3002\uff01\uff1f])\s*|\s*\n\s*")
 _NEXT: Final = re.compile(rf"[{_STOPS}]\s*\S")
 _EDGES: Final = f" {_SEPARATORS}{_STOPS}"
 _GAP: Final = re.compile(rf"\A[\s{_SEPARATORS}]+")
@@ -152,7 +206,7 @@ _CHINESE: Final = (
     ),
     (
         re.compile(
-            "\u4f60?(?:\u8fd8|\u9084)?(?:\u8bb0\u5f97|\u8a18\u5f97)(?=\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b|\u6211\u7684|\u5173\u4e8e|\u95dc\u65bc)(?:\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b|\u5173\u4e8e|\u95dc\u65bc)?"
+            "\u4f60?(?:\u8fd8|\u9084)?(?:\u8bb0\u5f97|\u8a18\u5f97)(?=\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b|\u6211\u7684|\u6211(?:\u4eec|\u5011)?(?:\u4ec0|[\u5417\u55ce]|\\Z)|\u5173\u4e8e|\u95dc\u65bc)(?:\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b|\u5173\u4e8e|\u95dc\u65bc)?"
         ),
         "query",
     ),
@@ -210,6 +264,26 @@ def _forget_command(payload: str, *, is_subject: bool = False) -> ForgetCommand 
     return ForgetCommand(payload, is_subject) if payload and "\n" not in payload else None
 
 
+def _forget_statement(payload: str, rest: str) -> ForgetCommand | None:
+    """Return the command to forget a statement, given also with what separates it from the phrase."""
+    is_apart = rest[:1] not in _COLONS and not rest[:1].isspace()
+    is_stated = _STATEMENT.match(payload) is not None and _JUST_SAID.match(payload) is None
+    return _forget_command(payload) if is_stated and not is_apart else None
+
+
+def _forget_subject(phrase: str, payload: str) -> ForgetCommand | None:
+    is_just_said = phrase.lower().startswith("forget") and _DEMONSTRATIVE.match(payload)
+    return None if is_just_said else _forget_command(payload, is_subject=True)
+
+
+def _recall_command(payload: str, category: str | None = None) -> RecallCommand:
+    return RecallCommand("" if _ONESELF.fullmatch(payload) else payload, category)
+
+
+def _remember_command(payload: str) -> RememberCommand | None:
+    return RememberCommand(payload) if payload and not _BARE.match(payload) else None
+
+
 def _note_command(text: str) -> RememberCommand | None:
     """Return the command of a short text: its first paragraph, with at most a word of thanks after it."""
     first, *rest = _BREAK.split(text)
@@ -217,19 +291,28 @@ def _note_command(text: str) -> RememberCommand | None:
     return None if is_document else RememberCommand(_strip_end(first))
 
 
+def _is_rule(payload: str) -> bool:
+    """Return whether "always" or "never" goes on as a rule does, and not as talk about oneself or a joke."""
+    from refold.index.terms import forms_of  # noqa: PLC0415 - imported on first use
+
+    first = payload.split(None, 1)[0].lower()
+    is_past = forms_of(first, "none")[0] != first
+    return not (is_past or _NO_RULE.match(payload) or _LAUGH.search(payload[-_LAUGH_CHARS_MAX:]))
+
+
 _NOTE: Final = _pattern(_NOTES)
 _RULE: Final = _pattern(_RULES)
 
 # The phrases of each command, and a function of (phrase, text after it, whole text) that builds the command.
 _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
-    (_pattern(_FORGET), lambda _, payload, __: _forget_command(payload)),
-    (_pattern(_FORGET_SUBJECT), lambda _, payload, __: _forget_command(payload, is_subject=True)),
-    (_pattern(_PREFERENCES), lambda _, payload, __: RecallCommand(payload, "preference")),
-    (_pattern(_QUERY), lambda _, payload, __: RecallCommand(payload)),
-    (_pattern(_QUESTION), lambda _, payload, __: None if _NEXT.search(payload) else RecallCommand(payload)),
-    (_pattern(_REMEMBER), lambda _, payload, __: RememberCommand(payload) if payload else None),
+    (_pattern(_FORGET), lambda phrase, payload, text: _forget_statement(payload, text[len(phrase) :])),
+    (_pattern(_FORGET_SUBJECT), lambda phrase, payload, _: _forget_subject(phrase, payload)),
+    (_pattern(_PREFERENCES), lambda _, payload, __: _recall_command(payload, "preference")),
+    (_pattern(_QUERY), lambda _, payload, __: _recall_command(payload)),
+    (_pattern(_QUESTION), lambda _, payload, __: None if _NEXT.search(payload) else _recall_command(payload)),
+    (_pattern(_REMEMBER), lambda _, payload, __: _remember_command(payload)),
     (_NOTE, lambda _, payload, __: _note_command(payload) if payload else None),
-    (_RULE, lambda _, payload, text: _note_command(text) if payload and not _NO_RULE.match(payload) else None),
+    (_RULE, lambda _, payload, text: _note_command(text) if payload and _is_rule(payload) else None),
 )
 
 
@@ -241,7 +324,9 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     "never" are commands only in one short paragraph, and forgetting only in one line. "Remember" needs no "that" before
     a statement about what I, we, or my, our and the things are. A question changes nothing, unless it is a request
     ("can you ...?", "..., okay?"). English, Chinese and Japanese are supported. Raises `InvalidInput` if the message is
-    not text, and `LimitExceeded` if it is over `VALUE_BYTES_MAX`.
+    not text, and `LimitExceeded` if it is over `VALUE_BYTES_MAX`. A question that follows what to remember is no part
+    of it. "Forget that" needs a statement: "forget that plan" means what was just said. A question about oneself alone
+    asks for everything.
 
     >>> detect_memory_command("Please remember that the tests need Docker.")
     RememberCommand(content='the tests need Docker', importance=0.95)
@@ -267,8 +352,21 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
         said, whole = said[polite.end() :], whole[polite.end() :]
         is_request |= "you" in polite.group().lower()
     command = _parse_command(said, whole)
+    if isinstance(command, RememberCommand):
+        is_asked = tag is None and said.rstrip()[-1:] in _QUESTION_MARKS
+        command = RememberCommand(_without_questions(command.content, is_asked=is_asked), command.importance)
     is_request |= whole.startswith(_CHINESE_PLEASE)
     return None if not is_request and not isinstance(command, RecallCommand) and _is_question(said, whole) else command
+
+
+def _without_questions(content: str, *, is_asked: bool) -> str:
+    """Return a content up to the first question after its first sentence; `is_asked` if its end was a question."""
+    breaks = [(0, 0), *(match.span() for match in _SENTENCES.finditer(content)), (len(content), len(content))]
+    for (stop, start), (end, _) in pairwise(breaks):
+        is_last = end == len(content)
+        if start and (content[end - 1 : end] in _QUESTION_MARKS or (is_last and is_asked)):
+            return _strip_end(content[:stop])
+    return content
 
 
 def _is_question(said: str, whole: str) -> bool:
@@ -318,10 +416,9 @@ def _parse_foreign(whole: str) -> MemoryCommand | None:
 
 def _make_command(kind: str, payload: str) -> MemoryCommand | None:
     payload = _GAP.sub("", payload, count=1).strip(_EDGES)
-    if kind == "preferences":
-        return RecallCommand(payload, "preference")
-    if kind == "query":
-        return RecallCommand(payload)
+    if kind in ("preferences", "query"):
+        return _recall_command(payload, "preference" if kind == "preferences" else None)
     if kind.startswith("forget"):
-        return _forget_command(payload, is_subject=kind == "forget about")
-    return RememberCommand(payload) if payload else None
+        is_just_said = _DEMONSTRATIVE.match(payload)
+        return None if is_just_said else _forget_command(payload, is_subject=kind == "forget about")
+    return _remember_command(payload)

@@ -224,19 +224,21 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
         context.notify(notice)
     elif isinstance(command, RecallCommand):
         recalled, total = _find_memories(project, command)
-        found = f"; {len(recalled)} of {total} memories:" if recalled else ": nothing."
-        return UserMessageResult(
-            injected_context=f"The user asks what is remembered of this project{found}",
-            memories=tuple(entry.id for entry in recalled),
-        )
+        if recalled:  # If not, the profile or earlier messages can still answer.
+            found = f"{len(recalled)} of {total} memories:"
+            return UserMessageResult(
+                injected_context=f"The user asks what is remembered of this project; {found}",
+                memories=tuple(entry.id for entry in recalled),
+            )
     return None
 
 
 def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry], str]:
-    """Return the memories to forget and a notice: all that contain every word, or else the most similar memory.
+    """Return the memories to forget and a notice: those that contain every word, or else the most similar memory.
 
-    A memory that contradicts the request, or says something else in the place of one of its words, is never meant. One
-    that is less similar does not take its place.
+    A subject means all of them, and a statement the one with the fewest other words. A memory that contradicts the
+    request, or says something else in the place of one of its words, is never meant. One that is less similar does not
+    take its place.
     """
     query = command.query
     hits = project.search(query, top_k=_FOUND_COUNT_MAX, min_importance=0.0, ranking=_FORGET_RANKING)
@@ -249,15 +251,18 @@ def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry]
         for entry in found
     }
     entries = [entry for entry in found if reasons[entry.id] is None]
+    if entries and not command.is_subject:
+        entries = [min(entries, key=lambda entry: len(keywords_of(entry.content)))]
     if entries:
         contents = "; ".join(entry.content for entry in entries)
         return entries, f"Forgot {pluralize(len(entries), 'memory', 'memories')}: {contents}"
     if not found:
         return [], "Nothing was found to forget"
     nearest = one_line(found[0].content)
+    is_statement = isinstance(detect_memory_command(f"Forget that {nearest}"), ForgetCommand)
     return [], (
         f"Nothing was forgotten: the nearest memory says otherwise ({nearest!r}: {reasons[found[0].id]}). "
-        f'To forget it, say "Forget that {nearest}"'
+        f'To forget it, say "Forget {"that" if is_statement else "about"} {nearest}"'
     )
 
 

@@ -168,7 +168,8 @@ class MemoryUpdated(Event, frozen=True, tag=24):
     """Fields of a memory, listed in ``changed``, got other values.
 
     If content, keywords or metadata are among them, the event carries all three as they are now; otherwise it carries
-    no content.
+    no content. An event with a ``status`` tells the whole memory, with nothing of what an earlier event said: it is not
+    derived from that event, and outlives its erasure.
     """
 
     sentence: ClassVar[str] = "its {changed!s} changed; it says {content}"
@@ -183,6 +184,7 @@ class MemoryUpdated(Event, frozen=True, tag=24):
     extra: bytes | None = None
     vector: bytes = b""
     model: str = ""
+    status: str | None = None
 
     def check(self, *, is_erased: bool) -> None:
         """Raise for fields that no memory has, and for invalid values."""
@@ -198,6 +200,10 @@ class MemoryUpdated(Event, frozen=True, tag=24):
             raise InvalidInput("content is missing")
         if self.category is not None:
             checks.one_of(self.category, "category", CATEGORIES)
+        if self.status is not None:
+            checks.one_of(self.status, "status", STATUSES)
+            if None in (self.content, self.category, self.importance) or not self.vector:
+                raise InvalidInput("an update with a status lacks content, category, importance or vector")
         if "vector" in self.changed:
             checks.vector(self.vector, "vector")
 

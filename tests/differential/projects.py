@@ -255,7 +255,11 @@ class Projects(Chats):
             changes = {name: value for name, value in wanted.items() if getattr(held, name) != value}
             if "content" in changes and state.same(changes["content"]):
                 raise InvalidInput(changes["content"])
-            return rewriting(held, changes) if changes else None
+            if not changes:
+                return None
+            kept_words = "keywords" not in fields and held.keywords and held.keywords != keywords_of(held.content)
+            is_kept = kept_words or held.source or (held.metadata is not None and fields.get("metadata") is None)
+            return rewriting(held, changes, is_whole="content" in changes and not is_kept)
 
         self._project(where, ("update", fact_id, repr(fields)), decide, options)
         return ...
@@ -391,8 +395,8 @@ def deleting_facts(ids: list[str]) -> Change:
     return Change(effect, ("count", len(ids)), ids=tuple(ids))
 
 
-def rewriting(held: Fact, changes: dict[str, Any]) -> Change:
-    """A memory gets other fields."""
+def rewriting(held: Fact, changes: dict[str, Any], *, is_whole: bool) -> Change:
+    """A memory gets other fields; one that is told whole is there although what it said before is erased."""
     if "content" in changes:
         changes = changes | {"vector": vector_of(changes["content"])}
     texts = texts_of(held, changes)
@@ -400,6 +404,13 @@ def rewriting(held: Fact, changes: dict[str, Any]) -> Change:
     def effect(state: Shared, row: Row) -> None:
         now = state.memories.get(held.id)
         if now is None:
+            if is_whole and not row.erased and held.id in state.gone:
+                del state.gone[held.id]
+                told = replace(held, **{"metadata": None, "source": None, "access_count": 0, "decayed_ns": 0} | changes)
+                times: dict[str, Any] = {"created_ns": row.time_ns, "updated_ns": row.time_ns}
+                happened: dict[str, Any] = {"accessed_ns": row.occurred_ns, "occurred_ns": row.occurred_ns}
+                begun: dict[str, Any] = {"body": row.seq, "vector_seq": row.seq, "blank": ()}
+                state.memories[held.id] = replace(told, **times, **happened, **begun)
             return
         if not row.erased:
             vector = {"vector_seq": row.seq} if "vector" in changes else {}
@@ -411,7 +422,7 @@ def rewriting(held: Fact, changes: dict[str, Any]) -> Change:
             empty: dict[str, Any] = {"keywords": (), "metadata": None}
             state.memories[held.id] = replace(now, **{name: empty[name] for name in blank}, blank=blank)
 
-    return Change(effect, None, (held.body,) if texts else (), ids=(held.id,))
+    return Change(effect, None, (held.body,) if texts and not is_whole else (), ids=(held.id,))
 
 
 def parting(state: Shared, before: Shared, merge: Row, is_erased: Callable[[int], bool]) -> Change:

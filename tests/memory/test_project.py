@@ -288,6 +288,47 @@ class TestSearching:
         assert project.add("red lamp").id not in {first.id, second.id}
         assert_sound(memory)
 
+    def test_a_correction_that_was_given_whole_outlives_the_text_it_replaced(self, memory: Memory) -> None:
+        project = memory.project("p")
+        wrong = project.add("The password of the store is swordfish.", category="convention", importance=0.7)
+        project.archive(wrong)
+        right = project.update(wrong, content="Ask Carol for the access to the store.")
+        project.approve(wrong)
+        receipt = memory.erase(text="swordfish")
+        assert (receipt.seqs, receipt.derived) == ((wrong.seq,), ())
+        (kept,) = project.list()
+        assert (kept.id, kept.content, kept.seq) == (wrong.id, right.content, right.seq)
+        assert (kept.category, kept.importance, kept.status, kept.erased) == ("convention", 0.7, "active", False)
+        assert [hit.entry.id for hit in project.search("Carol's access")] == [wrong.id]
+        assert memory.at(wrong.seq).project("p").list() == []
+        last = project.update(kept, content="Ask Dave for the access to the store.")
+        memory.erase([right])
+        assert [entry.content for entry in project.list()] == [last.content]
+        assert memory.verify().ok
+
+    @pytest.mark.parametrize(
+        ("given", "changes", "is_kept"),
+        [
+            ({"metadata": {"by": "swordfish"}}, {"content": "Ask Carol."}, False),
+            ({"metadata": {"by": "swordfish"}}, {"content": "Ask Carol.", "metadata": {}}, True),
+            ({"keywords": ["swordfish"]}, {"content": "Ask Carol."}, False),
+            ({"keywords": ["swordfish"]}, {"content": "Ask Carol.", "keywords": ["carol"]}, True),
+            ({"source": "chat"}, {"content": "Ask Carol."}, False),
+            ({"source_context": "It is swordfish."}, {"content": "Ask Carol."}, False),
+            ({}, {"keywords": ["door"]}, False),
+            ({}, {"metadata": {"by": "Carol"}}, False),
+        ],
+    )
+    def test_a_change_that_carries_something_over_goes_with_what_it_comes_from(
+        self, memory: Memory, given: dict[str, Any], changes: dict[str, Any], is_kept: bool
+    ) -> None:
+        project = memory.project("p")
+        first = project.add("The password is swordfish.", **given)
+        changed = project.update(first, **changes)
+        receipt = memory.erase([first.seq])
+        assert receipt.derived == (() if is_kept else (changed.seq,))
+        assert len(project.list()) == is_kept
+
     def test_a_request_whose_memory_was_erased_is_answered_with_an_erased_one(self, memory: Memory) -> None:
         project = memory.project("p")
         entry = project.add("a secret", request_id="r")

@@ -286,11 +286,18 @@ class FactChanges(NamedTuple):
         """Return the changed memory; keywords that were found in the old content are found anew in the new content."""
         content = entry.content if self.content is None else self.content
         words = entry.words if self.keywords is None else self.keywords
-        if self.keywords is None and entry.words == keywords_of(entry.content)[:KEYWORDS_COUNT_MAX]:
+        if self.keywords is None and _has_own_words(entry):
             words = keywords_of(content)[:KEYWORDS_COUNT_MAX]
         given = {"category": self.category, "importance": self.importance, "extra": self.extra}
         changed = {name: value for name, value in given.items() if value is not None}
         return replace(entry, content=content, words=words, **changed)
+
+    def carries(self, entry: Entry) -> bool:
+        """Return whether the changed memory has anything that an earlier event said, or names the same source."""
+        has_words = self.keywords is None and bool(entry.words) and not _has_own_words(entry)
+        has_metadata = self.extra is None and entry.extra is not None
+        has_source = bool(entry.origin or entry.session or entry.source_context)
+        return has_words or has_metadata or has_source
 
     def event(
         self, facts: Facts, entry: Entry, vector: Vector | None, sources: tuple[int, ...]
@@ -313,18 +320,26 @@ class FactChanges(NamedTuple):
             model = check_model((facts.model, facts.dim), vector, is_empty=len(facts.entries) == 1)
             packed = vector.packed
         has_body = not {"content", "keywords", "metadata"}.isdisjoint(changed)
+        is_whole = "content" in changed and not self.carries(entry)
+        is_derived = has_body and not is_whole and entry.body_seq not in sources
         return MemoryUpdated(
-            sources=(*sources, entry.body_seq) if has_body and entry.body_seq not in sources else sources,
+            sources=(*sources, entry.body_seq) if is_derived else sources,
             id=entry.id,
             changed=changed if vector is None else (*changed, "vector"),
             content=target.content if has_body else None,
-            category=target.category if "category" in changed else None,
+            category=target.category if is_whole or "category" in changed else None,
             keywords=target.words if has_body else (),
-            importance=target.importance if "importance" in changed else None,
+            importance=target.importance if is_whole or "importance" in changed else None,
             extra=target.extra if has_body else None,
             vector=packed,
             model=model,
+            status=target.status if is_whole else None,
         )
+
+
+def _has_own_words(entry: Entry) -> bool:
+    """Return whether the keywords of a memory are those of its content."""
+    return entry.words == keywords_of(entry.content)[:KEYWORDS_COUNT_MAX]
 
 
 def refuse_twin(facts: Facts, entry: Entry, content: str) -> None:

@@ -1,7 +1,8 @@
 """The memories of a project: facts with keywords, importance and access, found by meaning.
 
 The state holds no vectors, only the seqs of the events that do. An erased memory remains as an id that is never found.
-An erased merge leaves the memory as it was before. Content that an erased update had replaced does not come back.
+An erased merge leaves the memory as it was before. Content that an erased update had replaced does not come back. An
+update that tells the whole memory outlives what it replaced: the memory then begins with that update.
 """
 
 from collections import deque
@@ -336,12 +337,23 @@ def _memory_updated(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
     facts.advance(stamp, event)
     entry = facts.entries.get(event.id)
     if entry is None:
+        if event.id in facts.erased and event.status is not None and not stamp.erased:
+            _begin_anew(facts, stamp, event)
         return
     if stamp.erased:
         _erase_update(facts, entry, event)
         return
     facts.set_embedder(event.vector, event.model)
     facts.put(apply_update(entry, stamp, event))
+
+
+def _begin_anew(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
+    """Add a memory whose earlier content was erased, from an update that tells all of it."""
+    assert event.content and event.category and event.status and event.importance is not None, event
+    body = (event.content, event.category, intern_words(event.keywords), event.importance, event.status, event.extra)
+    del facts.erased[event.id]
+    facts.set_embedder(event.vector, event.model)
+    facts.put(entry_of(MemoryAdded((), event.id, 0, *body), stamp))
 
 
 def apply_update(entry: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:

@@ -69,6 +69,34 @@ class TestKeys:
         fork.scratchpad.set("a", "2")
         assert values(fork.scratchpad.blame("a")) == ["1", "2"]
 
+    def test_a_fork_inherits_what_a_restore_of_its_origin_brought_back(self, memory: Memory) -> None:
+        chat = memory.conversation("a")
+        chat.scratchpad.set("port", "1")
+        first = memory.head
+        chat.snapshot("held")
+        turn = chat.append("user", "set 2").seq
+        chat.scratchpad.set("port", "2")
+        second = memory.head
+        chat.restore("held")
+        back = memory.head
+        chat.append("user", "later")
+        chat.scratchpad.clear()
+        cleared = memory.head
+        chat.restore("held")
+        again = memory.head
+        chat.append("user", "and later")
+        fork = chat.fork("f")
+        own = fork.fork("g")
+        chat.scratchpad.set("port", "3")
+        told = [(first, "1"), (second, "2"), (back, "1"), (cleared, None), (again, "1")]
+        for each in (fork, own):
+            revisions = each.scratchpad.blame("port")
+            assert [(revision.seq, revision.value) for revision in revisions] == told
+            assert (revisions[2].turn, revisions[2].kind, revisions[2].stream) == (turn, "restored", "conversation/a")
+            assert memory.why("port", conversation=each.id).steps[-1].seq == again
+        own.scratchpad.set("port", "4")
+        assert [revision.seq for revision in own.scratchpad.blame("port")][-2:] == [again, memory.head]
+
     def test_profile_settings_state_of_a_project_and_board(self, memory: Memory) -> None:
         memory.profile().set("theme", "dark")
         memory.profile().delete("theme")

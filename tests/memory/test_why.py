@@ -753,3 +753,154 @@ def test_contexts_before_one_answer_are_looked_through_for_it_once(
     turns = memory.influence(entry).turns
     assert [(turn.seen, turn.answer) for turn in turns] == [(first[0], answered.seq), *((seq, 0) for seq in last)]
     assert searched == [first[0], last[0]]
+
+
+class TestContentsOfMemories:
+    """A text of a memory is answered for only while the memory has it."""
+
+    RIDDLE = "The database password is swordfish."
+
+    def turn(self, memory: Memory, name: str) -> int:
+        chat = memory.conversation(name, project="p")
+        chat.append("user", "database access please")
+        memory.show(memory.context(chat, query="database access please", tools=()))
+        return chat.append("assistant", f"answer {name}").seq
+
+    def answers(self, memory: Memory, x: object) -> list[int]:
+        return [turn.answer for turn in memory.influence(x).turns]
+
+    def test_only_turns_that_held_a_text_count(self, memory: Memory) -> None:
+        project = memory.project("p")
+        entry = project.add("Ask Bob for the database access.")
+        before = self.turn(memory, "before")
+        secret = project.update(entry, content=self.RIDDLE)
+        between = self.turn(memory, "between")
+        project.update(entry, importance=0.9)
+        still = self.turn(memory, "still")
+        project.update(entry, content="Ask Carol for the database access.")
+        after = self.turn(memory, "after")
+        for x in ("swordfish", secret.seq):
+            assert self.answers(memory, x) == [between, still]
+        assert self.answers(memory, entry.seq) == [before]
+        assert self.answers(memory, entry) == self.answers(memory, entry.id) == [before, between, still, after]
+        answer = memory.why("swordfish")
+        assert told(answer)[:1] == [("came", secret.seq)]
+        assert before < min(step.seq for step in answer.of("shown")) <= max(s.seq for s in answer.of("shown")) < after
+        assert len(memory.why(entry).of("shown")) == 4
+        receipt = memory.erase(text="swordfish")
+        assert (receipt.turns, receipt.conversations) == (2, 2)
+        assert self.answers(memory, secret.seq) == [between, still]
+
+    def test_a_text_that_a_restore_brought_back_was_shown_after_it(self, memory: Memory) -> None:
+        project = memory.project("p")
+        entry = project.add(self.RIDDLE)
+        memory.snapshot("early")
+        project.update(entry, content="Ask Carol for the database access.")
+        self.turn(memory, "without")
+        memory.restore("early")
+        back = self.turn(memory, "back")
+        project.delete(entry)
+        self.turn(memory, "deleted")
+        for x in ("swordfish", entry.seq):
+            assert self.answers(memory, x) == [back]
+        assert [relation for relation, _ in told(memory.why("swordfish"))] == [
+            *("came", "left", "returned", "left", "shown")
+        ]
+
+    def test_a_recall_shows_the_text_of_its_moment(self, memory: Memory) -> None:
+        project, chat = memory.project("p"), memory.conversation("c")
+        entry = project.add(self.RIDDLE)
+        project.recall("database", conversation=chat)
+        answer = chat.append("assistant", "noted").seq
+        project.update(entry, content="Ask Carol for the database access.")
+        project.recall("database", conversation=chat)
+        chat.append("assistant", "noted again")
+        assert self.answers(memory, "swordfish") == [answer]
+
+    def test_many_memories_are_counted_like_few(self, memory: Memory) -> None:
+        project = memory.project("p")
+        with memory.batch():
+            entries = [project.add(f"The database number {number} needs access {number}.") for number in range(20)]
+        shown = self.turn(memory, "first")
+        with memory.batch():
+            for entry in entries:
+                project.update(entry, content=entry.content.replace("database", "store"))
+        self.turn(memory, "second")
+        receipt = memory.erase([entry.seq for entry in entries])
+        assert (receipt.turns, receipt.conversations) == (1, 1)
+        assert {seq for entry in entries for seq in self.answers(memory, entry.seq)} == {shown}
+
+    def test_a_text_is_gone_once_another_took_its_place(self, memory: Memory) -> None:
+        project = memory.project("p")
+        entry = project.add(self.RIDDLE, keywords=["door"])
+        project.update(entry, content="Ask Carol.")
+        left = memory.head
+        answer = memory.why("swordfish")
+        assert (answer.is_there, told(answer)) == (False, [("came", entry.seq), ("left", left)])
+        assert "its content changed" in str(answer).splitlines()[0]
+        assert memory.why("door").is_there, "the keywords stayed"
+        assert memory.why("Carol").is_there
+        assert memory.why(entry).is_there
+        project.update(entry, content=self.RIDDLE)
+        assert ("returned", memory.head) in told(memory.why("swordfish"))
+        assert memory.why("swordfish").is_there
+
+    def test_a_source_stays_with_a_memory_whatever_it_says(self, memory: Memory) -> None:
+        project = memory.project("p")
+        entry = project.add(self.RIDDLE, source_context="It was said in the hallway.")
+        project.update(entry, content="Ask Carol.")
+        assert memory.why("hallway").is_there
+
+    def test_a_file_and_a_skill_are_there_with_the_words_that_they_hold(self, memory: Memory) -> None:
+        files = memory.files()
+        files.create("/memories/a.md", "one\nsecretline\nthree\n")
+        came = memory.head
+        files.str_replace("/memories/a.md", "one", "two")
+        changed = memory.head
+        files.str_replace("/memories/a.md", "secretline", "clean")
+        answer = memory.why("secretline")
+        assert not answer.is_there
+        assert told(answer) == [("came", came), ("changed", changed), ("left", memory.head)]
+        assert memory.why("clean").is_there
+        assert memory.why("/memories/a.md").is_there
+        files.rename("/memories/a.md", "/memories/b.md")
+        assert [each for each in memory.why("/memories/a.md").present if each.startswith("file")] == []
+        assert memory.why("three").is_there
+        library = memory.skills.library
+        library.learn("deploy", "Deploy the service.", "Build it by hand.")
+        learned = memory.head
+        library.refine("deploy", body="Press the button.")
+        answer = memory.why("by hand")
+        assert (answer.is_there, told(answer)[0], answer.steps[-1].relation) == (False, ("came", learned), "left")
+        assert memory.why("the button").is_there
+        assert memory.why("deploy").is_there
+
+    def test_a_memory_that_came_only_to_be_merged_is_known_by_its_id(self, memory: Memory) -> None:
+        project = memory.project("p")
+        first = project.add("The API listens on port 8080.")
+        merged = project.upsert("The API listens on the port 8080.", importance=0.9)
+        assert merged.outcome == "merged"
+        seq = memory.head
+        _, back = project.unmerge(seq)
+        life = [("came", seq), ("source", first.seq), ("left", seq), ("returned", memory.head), ("source", seq)]
+        for x in (back, back.id, project.search("on the port 8080")[0]):
+            answer = memory.why(x)
+            assert (answer.is_there, told(answer)) == (True, life)
+        early = memory.at(seq).why(back.id)
+        assert (early.is_there, told(early)) == (False, life[:3])
+        held = memory.why("on the port")
+        assert held.present == (f"memory of seq {memory.head} in project/p",)
+        assert self.answers(memory, back) == []
+
+
+def test_a_note_in_a_fork_came_with_its_own_event(memory: Memory) -> None:
+    chat = memory.conversation("a")
+    chat.append("user", "hello")
+    chat.scratchpad.note("to remember")
+    came = memory.head
+    chat.append("user", "later")
+    chat.fork("f")
+    memory.conversation("f").fork("g")
+    for name in ("f", "g"):
+        answer = memory.why("to remember", conversation=name)
+        assert (answer.is_there, told(answer)) == (True, [("came", came)])

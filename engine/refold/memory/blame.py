@@ -1,6 +1,6 @@
 """Blame: every value that a key ever had, with its writer and turn, and the writer of each line of a file."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -144,14 +144,22 @@ def revisions(core: Core, stream: str, kind: str, key: str, at: int | None) -> l
             end = until
             is_settled = core.read_written(stream, partial(setter_of, kind, key, known=seq), until) == held
         # A value that exists at the end may have been missing in between.
-        if not is_settled or _may_be_restored(core, stream, seq, end):
-            revised += _indirect_changes(core, stream, kind, key, held, seq, end)
+        if is_settled and not _has_bases(core):
+            continue
+        spans = [(own, min(last_seq, end)) for own, last_seq in origins(core, stream, until) if last_seq > seq]
+        if not is_settled or any(_may_be_restored(core, own, seq, last_seq) for own, last_seq in spans):
+            revised += _indirect_changes(core, reversed(spans), kind, key, held, seq)
     return revised
+
+
+def _has_bases(core: Core) -> bool:
+    """Return whether any stream of the store ever continued from another state."""
+    return not core.engine.reader.types_written.isdisjoint((*fold.BASE_TYPES, StateImported))
 
 
 def _may_be_restored(core: Core, stream: str, seq: int, until: int) -> bool:
     """Return whether another state may have taken the place of a stream's state after a seq."""
-    if core.engine.reader.types_written.isdisjoint((*fold.BASE_TYPES, StateImported)):
+    if not _has_bases(core):
         return False
     if not stream.startswith(_CONVERSATION):
         return True
@@ -252,16 +260,18 @@ def _values(core: Core, kind: str, key: str, recorded: Recorded, turns: dict[int
 
 
 def _indirect_changes(
-    core: Core, stream: str, kind: str, key: str, held: int, after: int, until: int
+    core: Core, spans: Iterable[tuple[str, int]], kind: str, key: str, held: int, after: int
 ) -> Iterator[Revision]:
     """Yield the events that removed a value, or brought one back, without naming its key.
 
-    ``held`` is the seq of the event that set the value, 0 for none.
+    ``held`` is the seq of the event that set the value, 0 for none. ``spans`` are the streams to look in, the origins
+    of a fork first, each with the seq up to which it counts.
     """
     kinds = ("state", "temp") if kind == "state" and key.startswith(TEMP) else (kind,)
     enders = tuple(event_type for event_type in fold.TAGS if set(kinds) & set(event_type.ends))
     sought = EventFilter((), (*enders, StateImported), FLAG_BASE | FLAG_ERASED)
-    for recorded in core.events(sought, stream, after=after, until=until):
+    found = ((own, each) for own, until in spans for each in core.events(sought, own, after=after, until=until))
+    for stream, recorded in found:
         is_of_others = recorded.event.subject[0] != kind and not isinstance(recorded.event, (*enders, StateImported))
         if is_of_others and not recorded.stamp.flags & FLAG_BASE:  # An erased event removes the value it had replaced.
             continue

@@ -1,6 +1,6 @@
 """Exposure: the contexts, recalls and windows in which a model saw something, and its answers."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold import checks, fold
@@ -14,7 +14,17 @@ from refold.log.record import SEQ
 from refold.memory.blame import KEY_KINDS, revisions
 from refold.memory.options import Core, core_of
 from refold.memory.reasons import Exposure, Influence, sentence_of
-from refold.memory.subjects import Stay, Subject, find_subjects, messages_by, name_of, stays, stretches, subjects_of
+from refold.memory.subjects import (
+    Stay,
+    Subject,
+    find_subjects,
+    messages_by,
+    name_of,
+    spans_of,
+    stays,
+    stretches,
+    subjects_of,
+)
 from refold.message import MessageAppended, MessageReplaced
 from refold.views.session import ContextShown
 from refold.views.skills import SkillLearned
@@ -171,7 +181,8 @@ def exposures(
 
     if subject.kind == "memory":
         found = core.events(EventFilter((subject.key.encode(),)), until=at)
-        return [recorded for recorded in found if _lists(recorded, subject.key)]
+        spans = spans_of(core, (subject,), at)
+        return [recorded for recorded in found if _lists(recorded, spans)]
     if subject.kind == "message":
         own = stays(core, subject.stream, subject.key, subject.seq, at) if known_stays is None else known_stays
         spans = [(stay.came - 1, stay.left or at) for stay in own]
@@ -196,11 +207,16 @@ def exposures(
     return [each for each in contexts if shows(each)]
 
 
-def _lists(recorded: Recorded, key: str) -> bool:
+def _lists(recorded: Recorded, spans: Mapping[str, Iterable[tuple[int, int]]]) -> bool:
+    """Return whether a context or a recall showed one of the memories while it held what is asked about."""
     event = recorded.event
-    if isinstance(event, MemoriesRecalled):
-        return key in event.ids and event.ranking != _SHOWN_RANKING
-    return isinstance(event, ContextShown) and key in event.ids
+    if isinstance(event, ContextShown):
+        seen = event.origin
+    elif isinstance(event, MemoriesRecalled) and event.ranking != _SHOWN_RANKING:
+        seen = recorded.stamp.seq - 1
+    else:
+        return False
+    return any(first <= seen <= last for key in event.ids for first, last in spans.get(key, ()))
 
 
 def _last_seq(core: Core, subject: Subject, at: int) -> int:
@@ -234,7 +250,7 @@ def influence_of(memory: "Memory", x: object, conversation: object) -> Influence
     """Return the turns that held what a caller refers to."""
     core, frozen = core_of(memory)
     at = core.engine.reader.current_head() if frozen is None else frozen
-    found = find_subjects(core, x, name_of(conversation), at)
+    found = find_subjects(core, x, name_of(conversation), at, has_values=True)
     about = str(found[0]) if len(found) == 1 else checks.brief(x)
     return influence(memory, core, found, about, at)
 
@@ -254,7 +270,7 @@ def influence(memory: "Memory", core: Core, subjects: Collection[Subject], about
 def _turns(memory: "Memory", core: Core, subjects: Collection[Subject], at: int) -> Iterator[tuple[str, int, int]]:
     """Yield conversation, answer and the seq of what was seen for each turn, some turns more than once."""
     messages: dict[str, list[Subject]] = {}
-    memories = {subject.key for subject in subjects if subject.kind == "memory"}
+    memories = spans_of(core, (subject for subject in subjects if subject.kind == "memory"), at)
     answers: dict[str, tuple[int, int]] = {}
     for stream, seq in _display_seqs(memory, core, subjects, memories, at):
         begin, answer = answers.get(stream, (0, 0))
@@ -271,18 +287,23 @@ def _turns(memory: "Memory", core: Core, subjects: Collection[Subject], at: int)
 
 
 def _display_seqs(
-    memory: "Memory", core: Core, subjects: Collection[Subject], memories: set[str], at: int
+    memory: "Memory",
+    core: Core,
+    subjects: Collection[Subject],
+    memories: Mapping[str, Iterable[tuple[int, int]]],
+    at: int,
 ) -> Iterator[tuple[str, int]]:
     """Yield the conversation and the seq of each context and recall that showed one of the subjects."""
     others = [subject for subject in subjects if subject.kind != "memory"]
     if memories:
         sought = EventFilter((), (ContextShown, MemoriesRecalled))
-        for event, stamp in core.events(sought, until=at):
-            if memories.isdisjoint(getattr(event, "ids", ())):
+        for recorded in core.events(sought, until=at):
+            event, stamp = recorded
+            if not _lists(recorded, memories):
                 continue
             if isinstance(event, ContextShown):
                 yield stamp.stream, stamp.seq
-            elif isinstance(event, MemoriesRecalled) and event.conversation and event.ranking != _SHOWN_RANKING:
+            elif isinstance(event, MemoriesRecalled) and event.conversation:
                 yield f"{_CONVERSATION}{event.conversation}", stamp.seq
     if len(others) <= _PASS_COUNT_MIN:
         for subject in others:

@@ -33,9 +33,10 @@ def why(
     """Explain when and how something came and left, what showed it to a model, and why a search did not find it.
 
     ``x`` is a message, a memory, a note, an episode, a skill, a hit, a seq, or a text. A text is an id, a key, or words
-    of the content; the log is scanned for it, in one ``conversation`` or as a whole. ``missing_from`` is a query, hits,
-    or the seq of a recall or of a context that was shown. ``str()`` of the answer is readable text. Raises ``NotFound``
-    for a seq at which this memory has no event.
+    of the content; the log is scanned for it, in one ``conversation`` or as a whole. A memory, a file or a skill that
+    words were looked for in is there while it holds them. ``missing_from`` is a query, hits, or the seq of a recall or
+    of a context that was shown. ``str()`` of the answer is readable text. Raises ``NotFound`` for a seq at which this
+    memory has no event.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -87,8 +88,9 @@ def influence(
 ) -> "Influence":
     """Return the turns of a model whose window, context or recall held something, with the model's answers.
 
-    ``x`` is as in ``why``; for an erased event, give its seq. A turn is an answer of the assistant. If a context was
-    shown for the turn, that context counts, else the window before it.
+    ``x`` is as in ``why``; for an erased event, give its seq. For a text, or the seq of an event that set the content
+    of a memory, only turns count that were shown the memory while it had that content. A turn is an answer of the
+    assistant. If a context was shown for the turn, that context counts, else the window before it.
     """
     from refold.memory.exposure import influence_of  # noqa: PLC0415 - loaded only when used
 

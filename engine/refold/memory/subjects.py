@@ -7,9 +7,9 @@ from refold import checks, fold
 from refold.engine.reader import seq_at_time
 from refold.engine.scan import EventFilter
 from refold.engine.streams import Stream
-from refold.entry import Entry
+from refold.entry import Entry, MemoryAdded, MemoryMerged, MemoryUnmerged, MemoryUpdated, body_of
 from refold.errors import NotFound
-from refold.event import Recorded, Stamp, StateImported, unpack_json
+from refold.event import FLAG_BASE, Event, Recorded, Stamp, StateImported, unpack_json
 from refold.memory.blame import KEY_KINDS, origins
 from refold.memory.options import Core
 from refold.memory.reasons import shorten
@@ -17,26 +17,36 @@ from refold.memory.references import check_results
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.results import Hit, Upserted
 from refold.views.board import BoardChanged, BoardMessageAppended
+from refold.views.facts import FACTS
+from refold.views.files import FileCreated, FileEdited
 from refold.views.profile import JournalAppended, Note
 from refold.views.session import SESSION, ContextShown
-from refold.views.skills import SkillsSelected
+from refold.views.skills import SkillLearned, SkillRefined, SkillsSelected
 from refold.views.window import NAMES, WINDOW, Window, WindowResized, WindowSummarized, summary_message
 
 SKILLS_STREAM: Final = "skills/main"
 _LASTING: Final = ("memory", "skill", "file")
 """The kinds whose subjects keep the same id in all of their events."""
 
+_SETTERS: Final = (MemoryAdded, MemoryUpdated, MemoryMerged, MemoryUnmerged)
+_SCAN_COUNT_MIN: Final = 16
+"""Above this number of memories, their events are found by type, not by id."""
+
 
 class Subject(NamedTuple):
     """The subject of a question: its kind, its stream, its id or key, and the seq of the event that brought it.
 
-    A key without a seq stands for all its values.
+    A key without a seq stands for all its values. A memory stands for the content that the event at ``seq`` gave it, or
+    if it ``is_whole``, for all that it ever had. With a ``text``, a memory, file or skill stands for what it holds of
+    that text.
     """
 
     kind: str
     stream: str
     key: str
     seq: int
+    text: str = ""
+    is_whole: bool = False
 
     def __str__(self) -> str:
         is_named = self.kind in KEY_KINDS and self.key
@@ -56,6 +66,8 @@ def subjects_of(recorded: Recorded, text: str = "") -> list[Subject]:
         return found if text else [Subject("event", stream, "", seq)]
     if isinstance(event, MessageReplaced):
         return [Subject("message", stream, event.id, event.origin)]
+    if isinstance(event, (MemoryMerged, MemoryUnmerged)):
+        return [Subject("memory", stream, each, seq) for each in _joined_memories(event, text)]
     if isinstance(event, BoardChanged):
         return [Subject("board", stream, field, seq) for field in event.fields]
     if isinstance(event, BoardMessageAppended):  # Several events can give texts to one id.
@@ -67,13 +79,26 @@ def subjects_of(recorded: Recorded, text: str = "") -> list[Subject]:
     return [Subject(kind, stream, key, seq)]
 
 
+def _joined_memories(event: MemoryMerged | MemoryUnmerged, text: str) -> list[str]:
+    """Return the ids that a merge or its reversal is about; with a text, those that it names or gave the text to."""
+    if text and text in (event.id, event.other):
+        return [text]
+    given = [each for each in (event.id, event.other) if each and sets_content(event, each)]
+    return [each for each in given if holds_text(event, each, text)] or [event.id]
+
+
 def name_of(conversation: object) -> str | None:
     """Return the id of a conversation, given as an id or as a handle."""
     return None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
 
 
-def find_subjects(core: Core, x: object, conversation: str | None, at: int) -> list[Subject]:
-    """Return the subjects that a result, a seq, or a text refers to; a text can be an id or a key."""
+def find_subjects(
+    core: Core, x: object, conversation: str | None, at: int, *, has_values: bool = False
+) -> list[Subject]:
+    """Return the subjects that a result, a seq, or a text refers to; a text can be an id or a key.
+
+    If it ``has_values``, the seq of an event that set a memory's content refers to that content alone.
+    """
     if isinstance(x, (Hit, Upserted)):
         x = x.entry
     if isinstance(x, str):
@@ -96,6 +121,8 @@ def find_subjects(core: Core, x: object, conversation: str | None, at: int) -> l
     for each in subjects_of(recorded):
         if each.kind == "message" and stream:
             found.append(each._replace(stream=stream))
+        elif has_values and each.kind == "memory" and sets_content(recorded.event, each.key):
+            found.append(each)
         else:
             found += _find_by_id(core, each.key, at) if each.key and each.kind in _LASTING else [each]
     return found
@@ -112,9 +139,9 @@ def event_at(core: Core, seq: int, at: int) -> Recorded:
 def _find_by_id(core: Core, key: str, at: int) -> list[Subject]:
     """Return the subject with an id, from the first event that names it."""
     for recorded in core.events(EventFilter((key.encode(),)), until=at):
-        for subject in subjects_of(recorded):
+        for subject in subjects_of(recorded, key):
             if subject.key == key:
-                return [subject]
+                return [subject._replace(is_whole=True)]
     raise NotFound(f"no event up to seq {at} names {checks.brief(key)}")
 
 
@@ -132,7 +159,7 @@ def _find_by_text(core: Core, text: str, conversation: str | None, at: int) -> l
     if not text:
         checks.invalid("x is empty; give a text that something in the log holds")
     stream = None if conversation is None else f"conversation/{conversation}"
-    found, named = dict[Subject, None](), dict[Subject, None]()
+    found, named, whole = dict[Subject, None](), dict[Subject, None](), set[tuple[str, ...]]()
     for own, until in [(None, at)] if stream is None else origins(core, stream, at):
         for recorded in core.events(EventFilter((text.encode(),)), own, until=until):
             for subject in (*_offered_skills(recorded, text), *subjects_of(recorded, text)):
@@ -140,10 +167,14 @@ def _find_by_text(core: Core, text: str, conversation: str | None, at: int) -> l
                 if known.kind in KEY_KINDS and known.key == text:
                     named[known._replace(seq=0)] = None
                 elif known.key == text:
-                    named[_dedupe(named, known)] = None
-                else:
+                    named[_dedupe(named, known._replace(is_whole=True))] = None
+                elif known.kind not in _LASTING:
                     found[_dedupe(found, known)] = None
-    return list(named or found)
+                else:
+                    found[_dedupe(found, known._replace(text=text))] = None
+                    if not holds_text(recorded.event, known.key, text):
+                        whole.add(known[:3])
+    return list(named) or [each._replace(is_whole=True) if each[:3] in whole else each for each in found]
 
 
 def _offered_skills(recorded: Recorded, text: str) -> list[Subject]:
@@ -160,6 +191,104 @@ def _dedupe(known: Iterable[Subject], subject: Subject) -> Subject:
     """Return a subject as it was first found, with the seq of the first event that is about it."""
     is_value = not subject.key or subject.kind in KEY_KINDS
     return subject if is_value else next((each for each in known if each[:3] == subject[:3]), subject)
+
+
+# Contents: between which events a memory held what a subject stands for.
+
+
+def sets_content(event: Event, key: str) -> bool:
+    """Return whether an event gave a memory its content, keywords and metadata, even if it was erased since."""
+    if isinstance(event, MemoryUnmerged):
+        return key == event.other or (key == event.id and event.content is not None)
+    if isinstance(event, MemoryUpdated):
+        return key == event.id and not {"content", "keywords", "metadata"}.isdisjoint(event.changed)
+    return isinstance(event, (MemoryAdded, MemoryMerged)) and key == event.id
+
+
+def holds_text(event: Event, key: str, text: str) -> bool:
+    """Return whether an event gave a memory, a file or a skill a content with a text.
+
+    A merge also gives the text that it took in, which the content may say in other words.
+    """
+    if isinstance(event, (FileCreated, FileEdited)):
+        return text in event.text or text in getattr(event, "path", "")
+    if isinstance(event, (SkillLearned, SkillRefined)):
+        return text in "\n".join((event.name, event.description, event.text, *event.tags))
+    is_erased = getattr(event, "incoming" if key == getattr(event, "other", None) else "content", None) is None
+    if is_erased or not sets_content(event, key):
+        return False
+    if isinstance(event, MemoryMerged) and text in event.other_text and text not in event.text:
+        return True
+    content, words, extra = body_of(event, key)
+    return text in content or any(text in word for word in words) or text.encode() in (extra or b"")
+
+
+def holds_now(core: Core, subject: Subject, at: int) -> bool:
+    """Return whether a memory exists at a seq, with what a subject stands for."""
+    return _holders(core, subject.stream, {subject.key: [subject]}, at)[subject]
+
+
+def spans_of(core: Core, subjects: Iterable[Subject], at: int) -> dict[str, list[tuple[int, int]]]:
+    """Return, by id, the first and the last seq of each time at which a memory held what one of the subjects means."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    bounded: dict[str, dict[str, list[Subject]]] = {}
+    for subject in subjects:
+        if subject.is_whole:
+            spans.setdefault(subject.key, []).append((0, at))
+        else:
+            bounded.setdefault(subject.stream, {}).setdefault(subject.key, []).append(subject)
+    for stream, own in bounded.items():
+        begun: dict[Subject, int] = {}
+        for seq, subject, is_held in _changes_of(core, stream, own, at):
+            if is_held:
+                begun.setdefault(subject, seq)
+            elif subject in begun:
+                spans.setdefault(subject.key, []).append((begun.pop(subject), seq - 1))
+        for subject, seq in begun.items():
+            spans.setdefault(subject.key, []).append((seq, at))
+    return spans
+
+
+def _changes_of(core: Core, stream: str, own: dict[str, list[Subject]], at: int) -> Iterator[tuple[int, Subject, bool]]:
+    """Yield the seqs after which each of the subjects of a project is held, or no longer."""
+    is_few = len(own) <= _SCAN_COUNT_MIN
+    sought = EventFilter([key.encode() for key in own] if is_few else (), () if is_few else _SETTERS, FLAG_BASE)
+    after = min(subject.seq for subjects in own.values() for subject in subjects) - 1
+    for recorded in core.events(sought, stream, after=after, until=at):
+        event, seq = recorded.event, recorded.stamp.seq
+        if recorded.stamp.flags & FLAG_BASE:
+            yield from ((seq, each, is_held) for each, is_held in _holders(core, stream, own, seq).items())
+            continue
+        for key in (getattr(event, "id", ""), getattr(event, "other", "")):
+            for subject in own.get(key, ()):
+                if sets_content(event, key):
+                    is_held = holds_text(event, key, subject.text) if subject.text else seq == subject.seq
+                    yield seq, subject, is_held
+
+
+def _holders(core: Core, stream: str, own: dict[str, list[Subject]], at: int) -> dict[Subject, bool]:
+    """Return which of the subjects of a project are held at a seq."""
+
+    def setters(state: fold.State) -> dict[str, int | None]:
+        facts = state.part(FACTS)
+        found = {key: facts.entries.get(key) for key in own}
+        return {
+            key: (None if key in facts.erased else 0) if entry is None else entry.body_seq
+            for key, entry in found.items()
+        }
+
+    held: dict[Subject, bool] = {}
+    for key, setter in core.read_written(stream, setters, at).items():
+        for subject in own[key]:
+            if not setter:  # What an erased memory held is not known.
+                held[subject] = setter is None and not (subject.text or subject.is_whole)
+            elif subject.is_whole:
+                held[subject] = True
+            elif subject.text:
+                held[subject] = holds_text(core.event(setter).event, key, subject.text)
+            else:
+                held[subject] = setter == subject.seq
+    return held
 
 
 # Stays: at which event a message came into a window, at which event it left, and why. A stretch of a conversation

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from refold import checks, fold
 from refold.engine.scan import EventFilter
 from refold.engine.streams import STORE_STREAM
-from refold.entry import ACTIVE, MemoriesDecayed, MemoriesRecalled
+from refold.entry import ACTIVE, MemoriesDecayed, MemoriesRecalled, MemoryMerged
 from refold.errors import InvalidInput, NotFound
 from refold.event import FLAG_BASE, Erased, Event, Recorded, Stamp, StateImported
 from refold.fold import State
@@ -26,9 +26,12 @@ from refold.memory.subjects import (
     event_at,
     eviction_text,
     find_subjects,
+    holds_now,
+    holds_text,
     is_in_window,
     messages_by,
     name_of,
+    sets_content,
     stays,
 )
 from refold.message import MessageReplaced
@@ -37,11 +40,11 @@ from refold.text import pluralize
 from refold.views.board import BOARD, MESSAGES_KEPT, BoardChanged, BoardMessageAppended
 from refold.views.episodes import EPISODES
 from refold.views.facts import FACTS
-from refold.views.files import FILES
+from refold.views.files import FILES, Tree
 from refold.views.profile import JOURNAL
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import WORK, ContextShown
-from refold.views.skills import SKILLS, SkillsSelected
+from refold.views.skills import SKILLS, LearnedSkill, SkillsSelected
 from refold.views.window import MessagesRecalled
 
 if TYPE_CHECKING:
@@ -197,17 +200,16 @@ def _board_message_life(core: Core, subject: Subject, at: int) -> Iterator[Reaso
     yield from _origin_reasons(core, came, at)
     enders = [event_type for event_type in fold.TAGS if "board" in event_type.ends]
     sought = EventFilter((), (BoardMessageAppended, BoardChanged, *enders), FLAG_BASE)
-    later = list(core.events(sought, subject.stream, after=subject.seq, until=at))
-    seqs = [recorded.stamp.seq for recorded in later]
+    later = list(_events_of(core, sought, subject.stream, subject.seq, at))
     bases = [place for place, recorded in enumerate(later) if recorded.stamp.flags & FLAG_BASE]
-    was_there, begin = _is_there(core, subject, subject.seq), 0
+    was_there, begin = _is_there_after(core, subject, came), 0
     for base in (*bases, len(later)):
-        if was_there and begin < base and not _is_there(core, subject, seqs[base - 1]):
-            place = bisect_left(seqs, 1, begin, base, key=lambda seq: int(not _is_there(core, subject, seq)))
+        if was_there and begin < base and not _is_there_after(core, subject, later[base - 1]):
+            place = bisect_left(later, 1, begin, base, key=lambda each: int(not _is_there_after(core, subject, each)))
             yield reason_of("left", later[place], text=_removal_text(came.event, later[place]))
             was_there = False
         if base < len(later):
-            is_there = _is_there(core, subject, seqs[base])
+            is_there = _is_there_after(core, subject, later[base])
             if is_there != was_there:
                 yield reason_of("returned" if is_there else "left", later[base])
             was_there, begin = is_there, base + 1
@@ -229,22 +231,31 @@ def _item_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
     sought = EventFilter((subject.key.encode(),) if subject.key else (), (*enders, StateImported), FLAG_BASE)
     came = is_there = False
     if not subject.key:
-        yield from _origin_reasons(core, core.event(subject.seq), at)
+        origin = core.event(subject.seq)
+        yield from _origin_reasons(core, origin, at)
         came, after = True, subject.seq
-        is_there = _is_there(core, subject, subject.seq)
-    for recorded in core.events(sought, subject.stream, after=after, until=at):
-        event, seq = recorded.event, recorded.stamp.seq
+        is_there = _is_there_after(core, subject, origin)
+    for recorded in _events_of(core, sought, subject.stream, after, at):
+        event = recorded.event
         if recorded.stamp.flags & FLAG_BASE or isinstance(event, (StateImported, *enders)):
-            was_there, is_there = is_there, _is_there(core, subject, seq)
+            was_there, is_there = is_there, _is_there_after(core, subject, recorded)
             if was_there != is_there:
                 yield reason_of("returned" if is_there else "left", recorded)
         elif _names(event, subject.key):
             if event.removes(subject.key):
+                if not came and isinstance(event, MemoryMerged):  # It came only to be merged.
+                    yield from _origin_reasons(core, recorded, at)
+                    came = is_there = True
                 if is_there:
                     yield reason_of("left", recorded, text=_merge_text(event, subject.key))
                 is_there = False
             elif isinstance(event, MemoriesRecalled):
                 continue  # The ``shown`` steps cover recalls.
+            elif not _has_text_after(core, subject, recorded, had_text=is_there):
+                if is_there:
+                    text = f"its content changed: {reason_of('', recorded).text}"
+                    yield reason_of("left", recorded, text=text)
+                is_there = False
             elif not is_there:
                 yield from _origin_reasons(core, recorded, at, "returned" if came else "came")
                 came, is_there = True, not recorded.stamp.erased
@@ -252,6 +263,16 @@ def _item_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
                 yield reason_of("changed", recorded, text=_decay_text(event, subject.key))
     if subject.kind == "memory":
         yield from _filter_reasons(core, subject, at)
+
+
+def _has_text_after(core: Core, subject: Subject, recorded: Recorded, *, had_text: bool) -> bool:
+    """Return whether a thing holds the text that the question is about after an event that names it."""
+    if not _words(subject):
+        return True
+    if subject.kind != "memory":
+        return _is_there_after(core, subject, recorded)
+    is_set = sets_content(recorded.event, subject.key)
+    return holds_text(recorded.event, subject.key, subject.text) if is_set else had_text
 
 
 def _names(event: Event, key: str) -> bool:
@@ -285,10 +306,23 @@ def _filter_reasons(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
         yield Reason("hidden", f"searches pass over it: its importance of {entry.importance:.3g} is under {least}")
 
 
+def _words(subject: Subject) -> str:
+    """Return the text that a thing must hold to be present, empty if it only has to exist."""
+    return "" if subject.is_whole else subject.text
+
+
+def _has_skill(skill: LearnedSkill | None, text: str) -> bool:
+    return skill is not None and text in "\n".join((skill.name, skill.description, skill.body, *skill.tags))
+
+
+def _has_file(tree: Tree, file_id: str, text: str) -> bool:
+    path = tree.places.get(file_id)
+    return path is not None and (text in path or text in (tree.nodes[path].text or ""))
+
+
 _PRESENT: Final[dict[str, Callable[[State, Subject], bool]]] = {
-    "memory": lambda state, subject: subject.key in state.part(FACTS).entries,
-    "skill": lambda state, subject: subject.key in state.part(SKILLS).learned,
-    "file": lambda state, subject: subject.key in state.part(FILES).places,
+    "skill": lambda state, subject: _has_skill(state.part(SKILLS).learned.get(subject.key), _words(subject)),
+    "file": lambda state, subject: _has_file(state.part(FILES), subject.key, _words(subject)),
     "episode": lambda state, subject: subject.key in state.part(EPISODES).ids,
     "note": lambda state, subject: subject.seq in [seq for seq, _ in state.part(SCRATCH).notes],
     "journal": lambda state, subject: any(
@@ -321,10 +355,23 @@ def _is_there(core: Core, subject: Subject, at: int) -> bool:
             return seq == subject.seq if subject.seq else seq != 0
         values = revisions(core, subject.stream, subject.kind, subject.key, at)
         return bool(values) and values[-1].seq == subject.seq and not values[-1].removed
+    if subject.kind == "memory":
+        return holds_now(core, subject, at)
     present = _PRESENT.get(subject.kind)
     if present is None:
         return not event_at(core, subject.seq, at).stamp.erased
     return core.read_written(subject.stream, lambda state: present(state, subject), at)
+
+
+def _is_there_after(core: Core, subject: Subject, recorded: Recorded) -> bool:
+    """Return whether a subject is present after an event of its stream, or of one that its stream was forked from."""
+    return _is_there(core, subject._replace(stream=recorded.stamp.stream), recorded.stamp.seq)
+
+
+def _events_of(core: Core, sought: EventFilter, stream: str, after: int, at: int) -> Iterator[Recorded]:
+    """Yield the events of a stream, and before them those of the streams that it was forked from."""
+    for own, until in reversed(list(origins(core, stream, at))):
+        yield from core.events(sought, own, after=after, until=until)
 
 
 # Absence: why a search, a recall or a context did not show a subject.

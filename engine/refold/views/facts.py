@@ -349,7 +349,10 @@ def _memory_updated(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
 
 def _begin_anew(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
     """Add a memory whose earlier content was erased, from an update that tells all of it."""
-    assert event.content and event.category and event.status and event.importance is not None, event
+    assert event.content is not None, event
+    assert event.category is not None, event
+    assert event.importance is not None, event
+    assert event.status is not None, event
     body = (event.content, event.category, intern_words(event.keywords), event.importance, event.status, event.extra)
     del facts.erased[event.id]
     facts.set_embedder(event.vector, event.model)

@@ -408,12 +408,46 @@ def test_a_note_that_a_hand_changed_stays_as_the_log_has_it(memory: Memory, dire
     filled(memory)
     with memory.mirror(directory) as mirror:
         path = day_path(directory, DAY)
-        with untouched(memory):
-            put(path, path.read_text(encoding="utf-8").replace("LMDB", "SQLite") + "And more.\n")
-            (conflict,) = mirror.sync().conflicts
-        assert (conflict.hand, conflict.log, conflict.name) == ("Chose SQLite.\n\nAnd more.", "Chose LMDB.", "3")
+        put(path, path.read_text(encoding="utf-8").replace("LMDB", "SQLite") + "And more.\n")
+        report = mirror.sync()
+        (conflict,) = report.conflicts
+        assert (conflict.hand, conflict.log, conflict.name) == ("Chose SQLite.", "Chose LMDB.", "3")
+        assert [edit.text for edit in report.edits] == ["And more."]
+        assert texts_of(memory, DAY) == ["Chose LMDB.", "It is fast.\nAnd safe.", "And more."]
         assert_in_step(memory, directory)
-    assert kept(directory) == {conflict.kept: f"# {DAY}, in the place of seq 3\n\nChose SQLite.\n\nAnd more.\n"}
+    assert kept(directory) == {conflict.kept: f"# {DAY}, in the place of seq 3\n\nChose SQLite.\n"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "added", "hand"),
+    [
+        pytest.param("a b1 b2 b3 d new", ["new"], None, id="behind all, one removed"),
+        pytest.param("new a B b2 b3 c d", ["new"], "B\nb2\nb3", id="before all, one changed"),
+        pytest.param("a new b1 B b3 newer c d", ["new", "newer"], "b1\nB\nb3", id="around the lines that are left"),
+        pytest.param("a b1 b2 B c D new", [], "b1\nb2\nB\n\nD\nnew", id="where the last line is another one"),
+        pytest.param("a b1 b2 b3 new C d", [], "new\nC", id="before a line that is another one"),
+        pytest.param("a b1 B b3 new C d", [], "b1\nB\nb3\n\nnew\nC", id="between two that were changed"),
+        pytest.param("d a b1 b2 b3 c", [], "d", id="a note that moved is no new one"),
+        pytest.param("c a b1 b2 b3 d new", ["new"], "c", id="a note that moved, and a new one"),
+        pytest.param("new", [], "new", id="nothing is left"),
+        pytest.param("new a", ["new"], None, id="only the first is left"),
+    ],
+)
+def test_text_apart_from_a_changed_note_is_taken(
+    memory: Memory, directory: Path, lines: str, added: list[str], hand: str | None
+) -> None:
+    base = ["a", "b1\nb2\nb3", "c", "d"]
+    for text in base:
+        memory.journal().append(text, day=DAY)
+    with memory.mirror(directory) as mirror:
+        mirror.sync()
+        put(day_path(directory, DAY), f"# {DAY}\n\n" + lines.replace(" ", "\n") + "\n")
+        report = mirror.sync()
+        assert [edit.text for edit in report.edits] == added
+        assert [conflict.hand for conflict in report.conflicts] == [hand]
+        assert texts_of(memory, DAY) == [*base, *added]
+        assert_in_step(memory, directory)
+        assert not mirror.sync()
 
 
 def test_a_note_that_a_hand_removed_comes_back(memory: Memory, directory: Path) -> None:

@@ -7,12 +7,9 @@ of them.
 
 import json
 import re
-from base64 import urlsafe_b64encode
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +22,7 @@ from refold.event import Event, Recorded
 from refold.limits import MIRROR_FILE_BYTES_MAX
 from refold.memory import options
 from refold.mirror.files import PROFILE_FILE, FileContent, size_problem
+from refold.mirror.notes import heading, lines_digest, merge_notes, note_digest, split_digest
 from refold.text import blake2b
 from refold.views.profile import JournalAppended, ProfileDeleted, ProfileSet
 
@@ -98,9 +96,6 @@ class Unreadable(Exception):
 # Digests.
 
 DIGEST_BYTES: Final = 8
-LINE_BYTES: Final = 6
-LINE_CHARS: Final = 8
-"""The size of the digest of one line, in bytes and as text."""
 
 
 def digest(content: bytes) -> str:
@@ -116,20 +111,6 @@ def text_digest(text: str | None) -> str | None:
 def facts_digests(facts: Mapping[str, str]) -> dict[str, str]:
     """Return the digests of a profile's keys, each with that of its value."""
     return {digest(key.encode()): digest(value.encode()) for key, value in facts.items()}
-
-
-def note_digest(text: str) -> str:
-    """Return the digests of a note's lines, one after the other, in the form in which lines are compared."""
-    return _lines_digest(_trim_lines(_lines(text)))
-
-
-def _lines_digest(lines: Iterable[str]) -> str:
-    return "".join(
-        urlsafe_b64encode(blake2b(line.encode(), digest_size=LINE_BYTES).digest()).decode() for line in lines
-    )
-
-
-_BLANK: Final = _lines_digest([""])
 
 
 # Files as bytes.
@@ -152,11 +133,6 @@ def day_of(file: str) -> str:
     """Return the day in a file's name."""
     compact = file.rpartition("/")[2].removesuffix(".md")
     return f"{compact[:4]}-{compact[4:6]}-{compact[6:]}"
-
-
-def heading(day: str) -> str:
-    """Return the first line of a day's file."""
-    return f"# {day}"
 
 
 def profile_bytes(facts: Mapping[str, str]) -> bytes:
@@ -211,17 +187,6 @@ def facts_of(content: bytes) -> dict[str, str]:
         except RefoldError as error:
             raise Unreadable(f"cannot be taken: {error}") from error
     return facts
-
-
-def _lines(text: str) -> list[str]:
-    return [line.removesuffix("\r") for line in text.split("\n")]
-
-
-def _trim_lines(lines: Iterable[str]) -> list[str]:
-    """Return lines as they are compared: without the spaces and empty lines that editors trim."""
-    trimmed = [line.rstrip() for line in lines]
-    places = [place for place, line in enumerate(trimmed) if line]
-    return trimmed[places[0] : places[-1] + 1] if places else []
 
 
 # Merges: the user's changes since a file was last written, against the log's changes since then.
@@ -303,147 +268,6 @@ def stale_keys(
     return {keys[hashed] for hashed in keys.keys() & old} if (keys.keys() | taken) - old else set()
 
 
-class NotesMerge(NamedTuple):
-    """The user's changes in a day: texts that were added, and the seqs of notes that were changed or removed.
-
-    ``notes`` are the digests of the notes in the file, in its order. An erased note is among them until the file is
-    replaced, so that it is recognized if the user saves the file again before that.
-    """
-
-    added: list[str]
-    missing: list[int]
-    notes: list[str]
-
-
-def merge_notes(
-    day: str,
-    text: str,
-    log: Sequence[tuple[int, str]],
-    base: Sequence[str] | None,
-    *,
-    taken: Sequence[str] = (),
-    known: Sequence[str] = (),
-) -> NotesMerge:
-    """Return the user's changes in the file of a day; notes of the log are pairs of seq and text.
-
-    Notes of the base must be there, in order; any text between them was added, unless the log has it too by now, or it
-    was erased. Without a base, any note of the log may be there or not. ``taken`` are notes that a round took from the
-    file before it was interrupted; ``known`` are others that the file may have held before: if the log no longer has
-    one, it was erased, or has been copied.
-    """
-    lines = _lines(text)
-    first = next((place for place, line in enumerate(lines) if line.strip()), None)
-    page = _DayPage(lines[first + 1 :] if first is not None and lines[first].rstrip() == heading(day) else lines)
-    notes = _Notes(log)
-    missing: list[int] = []
-    gone: list[str] = []
-    for note in notes.digests if base is None else base:
-        match = notes.take(note)
-        if match is None:
-            gone.append(note)
-        elif page.find(match[1]):
-            continue
-        elif base is None:
-            notes.put_back(note, match)
-        else:
-            missing.append(match[0])
-    gone += [note for note in known if note not in {*notes.digests, *(base or ())}]
-    matches = [(note, notes.take(note)) for note in taken]
-    gone += [note for note, match in matches if match is None]
-    missing += [match[0] for note, match in matches if match is not None and not page.cut(note)]
-    for note in gone:
-        page.forget(note)
-    added = [text for text in page.rest() if notes.take(note_digest(text), text) is None]
-    return NotesMerge(added, missing, page.notes())
-
-
-class _Notes:
-    """The notes of the log that were not found in the file yet: the seq and the lines of each."""
-
-    def __init__(self, log: Sequence[tuple[int, str]]) -> None:
-        self.digests = [note_digest(text) for _, text in log]
-        self._notes: dict[str, list[tuple[int, list[str]]]] = {}
-        for note, (seq, text) in zip(self.digests, log, strict=True):
-            self._notes.setdefault(note, []).append((seq, _trim_lines(_lines(text))))
-
-    def take(self, note: str, text: str | None = None) -> tuple[int, list[str]] | None:
-        """Return and remove the first note with a digest; if a text is given, only if the note has that text."""
-        notes = self._notes.get(note)
-        if not notes or (text is not None and notes[0][1] != _trim_lines(_lines(text))):
-            return None
-        return notes.pop(0)
-
-    def put_back(self, note: str, match: tuple[int, list[str]]) -> None:
-        self._notes[note].insert(0, match)
-
-
-class _DayPage:
-    """The lines of a day's file, in which notes are found one after the other."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self._lines = lines
-        trimmed = [line.rstrip() for line in lines]
-        self._text = "\n".join(("", *trimmed, ""))
-        self._begins = list(accumulate((len(line) + 1 for line in trimmed), initial=0))
-        """The positions in the text of the line breaks before each line."""
-        self._digest = _lines_digest(trimmed)
-        self._at = 0
-        self._blocks: list[tuple[int, int]] = []  # The first line of each note that was found, and the line after it.
-
-    def find(self, lines: Sequence[str]) -> bool:
-        """Return whether a note follows the last one that was found; a note without words is found anywhere."""
-        if not lines:
-            return True
-        block = "\n".join(("", *lines, ""))
-        place = self._text.find(block, self._at)
-        if place < 0:
-            return False
-        self._at = place + len(block) - 1
-        first = bisect_left(self._begins, place)
-        self._blocks.append((first, first + len(lines)))
-        return True
-
-    def cut(self, note: str) -> bool:
-        """Return whether a note with a digest is in the rest of the page; if so, it counts as found."""
-        for begin, end in self._gaps() if note else ():
-            first = self._digest.find(note, begin * LINE_CHARS, end * LINE_CHARS)
-            while first % LINE_CHARS and first >= 0:
-                first = self._digest.find(note, first + 1, end * LINE_CHARS)
-            if first >= 0:
-                line = first // LINE_CHARS
-                self._blocks = sorted([*self._blocks, (line, line + len(note) // LINE_CHARS)])
-                return True
-        return False
-
-    def forget(self, note: str) -> None:
-        """Leave out a note that was erased: the whole note, or the lines of it that the user has left."""
-        if not self.cut(note):
-            for line in _split_digest(note):
-                self.cut(line)
-
-    def _gaps(self) -> list[tuple[int, int]]:
-        """Return the lines outside of notes: the first line of each gap, and the line after it."""
-        ends = [0, *(end for _, end in self._blocks)]
-        begins = [*(begin for begin, _ in self._blocks), len(self._lines)]
-        return list(zip(ends, begins, strict=True))
-
-    def rest(self) -> list[str]:
-        return [text for text in map(self._note, self._gaps()) if text]
-
-    def notes(self) -> list[str]:
-        return [note_digest(text) for text in map(self._note, sorted([*self._blocks, *self._gaps()])) if text]
-
-    def _note(self, lines: tuple[int, int]) -> str:
-        block = self._lines[slice(*lines)]
-        places = [place for place, line in enumerate(block) if line.strip()]
-        return "\n".join(block[places[0] : places[-1] + 1]) if places else ""
-
-
-def _split_digest(note: str) -> list[str]:
-    lines = [note[begin : begin + LINE_CHARS] for begin in range(0, len(note), LINE_CHARS)]
-    return [line for line in lines if line != _BLANK]
-
-
 # The record of the last round, and the content that erasures leave in files.
 
 
@@ -499,10 +323,10 @@ def hand_side(name: str, content: bytes, bases: Iterable[PageBase]) -> bytes:
         return facts_bytes(
             {key: value for key, value in facts.items() if not known & facts_digests({key: value}).items()}
         )
-    known_lines = {line for base in bases for note in base.notes for line in _split_digest(note)}
-    known_lines.add(_lines_digest([heading(day_of(name))]))
+    known_lines = {line for base in bases for note in base.notes for line in split_digest(note)}
+    known_lines.add(lines_digest([heading(day_of(name))]))
     lines = content.decode(errors="replace").removeprefix(_BOM).split("\n")
-    left = [line for line in lines if line.strip() and _lines_digest([line.rstrip()]) not in known_lines]
+    left = [line for line in lines if line.strip() and lines_digest([line.rstrip()]) not in known_lines]
     return ("\n".join(left) + "\n").encode() if left else b""
 
 
@@ -715,14 +539,15 @@ def _plan_day(name: str, read: FileContent, log: LogState, past: FileHistory) ->
     if merge is None:
         merge = merge_notes(day, text, notes, None, taken=taken)
     base = base_of_day(read.content, merge.notes)
+    edits = [MirrorEdit(name, "append", day, text) for text in merge.added]
     if not merge.missing:
-        return FilePlan(name, read, base, [MirrorEdit(name, "append", day, text) for text in merge.added])
-    hand = "\n\n".join(merge.added)
+        return FilePlan(name, read, base, edits)
+    hand = "\n\n".join(merge.changed)
     texts = dict(notes)
     seqs = ", ".join(map(str, merge.missing))
     conflict = MirrorConflict(name, seqs, hand or None, "\n".join(texts[seq] for seq in merge.missing), "", _GROWS)
     copy = f"{heading(day)}, in the place of seq {seqs}\n\n{hand}\n".encode() if hand else b""
-    return FilePlan(name, read, base, [], [conflict], copy)
+    return FilePlan(name, read, base, edits, [conflict], copy)
 
 
 # Whether the log got the edits that a round was about to take when it was interrupted.

@@ -259,10 +259,16 @@ def test_a_policy_is_recommended_where_it_is_clearly_better(results: list[Evicti
     assert (found and found.eviction) == policy
 
 
+def test_a_recommendation_says_what_a_program_has_to_do() -> None:
+    found = recommendation([FIFO, measured("least-recalled", 0.75)])
+    assert found is not None
+    assert found.reasons[-1].startswith("this assumes chat.recall(text, top_k=3)")
+
+
 def test_a_recommendation_says_what_each_policy_lost() -> None:
     found = recommendation([FIFO, measured("least-recalled", 0.75)])
     assert found is not None
-    (reason,) = found.reasons
+    reason, _ = found.reasons
     assert reason.startswith("in 100 tokens, 25 % of what was needed later had left")
     assert reason.endswith("with fifo, 50 %")
 

@@ -323,6 +323,15 @@ def test_eviction_shows_grids_and_speaks_json(refold: Run, tmp_path: Path) -> No
     assert "2k" in shown.out
     said = refold("bench", "eviction", "--data", path, "--budget", 10, "--json").json_lines[0]
     assert [each["policy"] for each in said["evictions"]][-2:] == ["clairvoyant", "clairvoyant-recall"]
+    assert "assumes" not in shown.out
+
+
+def test_eviction_says_what_a_policy_assumes_of_a_program(refold: Run, tmp_path: Path) -> None:
+    path = tools(tmp_path / "own.jsonl")
+    shown = refold("bench", "eviction", "--data", path, "--budget", 10, "--policy", "least-recalled")
+    assert "least-recalled assumes chat.recall(text, top_k=3) for each message of the user" in shown.out
+    said = refold("bench", "eviction", "--data", path, "--budget", 10, "--json").json_lines[0]
+    assert said["assumptions"].keys() == {"least-recalled", "least-important"}
 
 
 @pytest.mark.parametrize(

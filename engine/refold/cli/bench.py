@@ -205,11 +205,15 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
     Regret is the share of all evidence that had been evicted before it was needed. No policy can beat the two
     clairvoyant rows.
 
+    Two policies need a program's help, which no default loop gives: least-recalled assumes a recall of three messages
+    for each message of the user, least-important a rating of each message by its share of new words. Without these,
+    the oldest messages leave first, as with fifo.
+
     The last lines recommend a policy that conversations can be opened with: fifo, unless another is clearly better for
     these conversations. --json adds evictions, broken calls, tokens in use, and the time per append.
     """
     from refold.evaluation.cases import MEMORIES
-    from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, recommendation, trace_of
+    from refold.evaluation.eviction import ASSUMPTIONS, BUDGETS, POLICIES, evictions, recommendation, trace_of
     from refold.index.ranking import ranking_of
 
     policies, recall = _select_entries("policy", POLICIES, names), ranking_of(ranking)
@@ -224,9 +228,13 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
         results = list(evictions(traces, budgets or BUDGETS, policies, progress))
     messages = sum(len(trace.pieces) for trace in traces)
     document = {"data": source["data"].name, "conversations": len(traces), "messages": messages, "evictions": results}
+    measured = {each.policy for each in results}
+    assumed = {name: text for name, text in ASSUMPTIONS.items() if name in measured}
+    document["assumptions"] = assumed
     document["recommendation"] = advice = recommendation(results)
     heading = f"{messages} messages, {len(traces)} conversations, {results[0].needs} needs"
-    return Output(document, [*_eviction_lines(results, heading), *_advice(advice)])
+    notes = ["", *(f"{name} {text}" for name, text in assumed.items())] if assumed else []
+    return Output(document, [*_eviction_lines(results, heading), *notes, *_advice(advice)])
 
 
 def _advice(advice: "Recommendation | None") -> Iterator[Line]:

@@ -85,6 +85,12 @@ POLICIES: Final = (
 )
 """The policies that are compared. Those with which a conversation can be opened have the same names there."""
 
+ASSUMPTIONS: Final = {
+    "least-recalled": "assumes chat.recall(text, top_k=3) for each message of the user; no default loop makes a recall",
+    "least-important": "assumes chat.rate(message, share of its new words) for each message; no default loop rates any",
+}
+"""What a program has to do beside opening a conversation with a policy; otherwise the oldest messages leave first."""
+
 CLAIRVOYANT: Final = "clairvoyant"
 CLAIRVOYANT_RECALL: Final = "clairvoyant-recall"
 
@@ -469,6 +475,7 @@ def recommendation(results: Sequence[Eviction]) -> Recommendation | None:
     lossy = {each.budget for each in needed if each.regret and each.budget in own}
     shown = sorted((each for each in needed if each.policy == chosen), key=lambda each: each.budget)
     reasons = [_reason(each, own[each.budget]) for each in shown if each.budget in lossy]
+    reasons += [f"this {ASSUMPTIONS[chosen]}"] if chosen in ASSUMPTIONS else []
     needs = max(each.needs for each in others)
     few = [f"{pluralize(needs, 'question')}: too few to tell"] if needs < NEEDS_MIN else []
     return Recommendation(chosen, (*few, *(reasons or ["nothing that was needed had left any of these windows"])))

@@ -331,7 +331,7 @@ def _part(need: Need, shares: dict[int, float]) -> float:
 def full_share(survived: Sequence[float]) -> float:
     """Return the share of needs whose evidence was all present, or 0 without needs.
 
-    >>> whole((1.0, 0.5, 1.0, 0.0))
+    >>> full_share((1.0, 0.5, 1.0, 0.0))
     0.5
     """
     return sum(part >= _CERTAIN for part in survived) / len(survived) if survived else 0.0

@@ -356,7 +356,7 @@ class Selector:
         rank = f"; it is ranked {place}, and {policy.top_k} are selected" if place else ""
         return SkillVerdict(skill.name, query, 0 < place <= policy.top_k, score, least, place, parts, f"{text}{rank}")
 
-    def word_scores(self, query: str) -> list[float]:
+    def word_scores(self, query: str) -> Sequence[float]:
         """Score each skill by words, in the order of the index."""
         return self._scorer(WORDS).scores(query)
 

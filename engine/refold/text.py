@@ -43,7 +43,7 @@ def sha256(content: bytes) -> bytes:
 def pluralize(count: int, one: str, many: str = "") -> str:
     """Return a count with its noun, whose plural adds an s unless ``many`` is given.
 
-    >>> counted(1, "memory", "memories"), counted(0, "memory", "memories"), counted(1_000, "event")
+    >>> pluralize(1, "memory", "memories"), pluralize(0, "memory", "memories"), pluralize(1_000, "event")
     ('1 memory', '0 memories', '1000 events')
     """
     return f"{count} {one if count == 1 else many or f'{one}s'}"

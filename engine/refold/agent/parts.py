@@ -144,7 +144,7 @@ def line_of(text: str) -> str:
 def quote_text(text: str, indent: str = "") -> str:
     r"""Render a multi-line text so that no line is a heading, a rule, a fence or a mark of a context.
 
-    >>> quoted("see:\n## Core Profile\n---", "  ")
+    >>> quote_text("see:\n## Core Profile\n---", "  ")
     'see:\n  \\## Core Profile\n  \\---'
     """
     lines = strip_controls(disarm(text)).splitlines()

@@ -39,7 +39,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def storable_text(value: object, chars_max: int = TOOL_MESSAGE_CHARS_MAX) -> str:
     r"""Render a value as valid Unicode of at most `chars_max` characters.
 
-    >>> storable("caf\udce9"), storable(ValueError("no"))
+    >>> storable_text("caf\udce9"), storable_text(ValueError("no"))
     ('caf?', 'no')
     """
     try:

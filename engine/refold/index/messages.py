@@ -115,7 +115,7 @@ class MessageIndex:
 
     >>> index = MessageIndex()
     >>> index.add(7, 0, "conversation/a", 3, "The port is 5432.")
-    >>> [match.seq for match in search([index.look(None)], "ports?", None, 10)]
+    >>> [match.seq for match in search([index.view(None)], "ports?", None, 10)]
     [7]
     """
 

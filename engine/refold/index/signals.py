@@ -353,7 +353,7 @@ class TextIndex:
     the caller locks.
 
     >>> texts = TextIndex()
-    >>> texts.add(0, Text("Ada likes tea"), keywords=("tea",), importance=0.5, accessed_ns=0)
+    >>> texts.add(0, RowText("Ada likes tea"), keywords=("tea",), importance=0.5, accessed_ns=0)
     >>> len(texts)
     1
     """
@@ -461,7 +461,7 @@ class TextIndex:
         """Compute the score of every row, and by name each signal with a weight.
 
         >>> texts = TextIndex()
-        >>> texts.add(0, Text("Ada likes tea"), keywords=("ada", "likes", "tea"), importance=0.5)
+        >>> texts.add(0, RowText("Ada likes tea"), keywords=("ada", "likes", "tea"), importance=0.5)
         >>> query = Query(text="Which tea?", ranking=Ranking(keywords=1.0, importance=0.2))
         >>> total, parts = texts.score(query)
         >>> round(float(total[0]), 6), parts["keywords"].tolist()

@@ -60,8 +60,8 @@ class Words:
 
     >>> words = Words("porter")
     >>> words.add(["dogs", "dig", "dog"])
-    >>> words.settle()
-    >>> sorted(words.having("dog"))
+    >>> words.flush()
+    >>> sorted(words.find_words("dog"))
     ['dog', 'dogs']
     """
 
@@ -330,7 +330,7 @@ _CONTRACTION: Final = re.compile(r"\b\w+n['\u2019]t\b|(?<=\w)['\u2019](?:d|ll|m|
 def strip_contractions(text: str) -> str:
     """Return a text without the s of possessives, contracted verbs and contracted negations.
 
-    >>> without_contractions("What's my dog's name, and why don't I know it?")
+    >>> strip_contractions("What's my dog's name, and why don't I know it?")
     'What my dog name, and why  I know it?'
     """
     return _CONTRACTION.sub("", text)
@@ -365,7 +365,7 @@ def fact_words(question: str) -> list[str]:
 def is_question(text: str) -> bool:
     """Return whether a text begins with a question word, or has a sentence that ends as a question.
 
-    >>> asks("when do we paint"), asks("We paint now.")
+    >>> is_question("when do we paint"), is_question("We paint now.")
     (True, False)
     """
     return question_share(text) > 0 or next(iter(words(text)), "") in _ASKING

@@ -123,7 +123,7 @@ def _rest_of_secret(text: str, server: McpServer) -> int:
 def mask_secrets(text: str, server: McpServer) -> str:
     """Mask in a text the values of a server's environment and headers, and the secrets in its URL.
 
-    >>> without_secrets("no such token: hunter2hunter2", McpServer(name="s", command="x", env={"T": "hunter2hunter2"}))
+    >>> mask_secrets("no such token: hunter2hunter2", McpServer(name="s", command="x", env={"T": "hunter2hunter2"}))
     'no such token: ***'
     """
     for secret in _secrets_of(server):

@@ -35,7 +35,8 @@ def edit_skill(
     Raises `InvalidInput` for a file that cannot be read, and for an edit that would make a file break the specification
     that it followed before; `LimitExceeded` over `SKILL_FILE_BYTES_MAX`.
 
-    >>> edited("greet/SKILL.md", b"---\nname: greet # as people do\ndescription: Wave.\n---\n", description="Bow.")
+    >>> greet = b"---\nname: greet # as people do\ndescription: Wave.\n---\n"
+    >>> edit_skill("greet/SKILL.md", greet, description="Bow.")
     b'---\nname: greet # as people do\ndescription: "Bow."\n---\n'
     """
     try:

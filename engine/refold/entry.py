@@ -121,6 +121,7 @@ CHANGEABLE: Final = ("content", "category", "keywords", "importance", "metadata"
 STATUSES: Final = ("active", "pending_review", "rejected", "archived")
 ACTIVE: Final = "active"
 """The status of memories that are searched, merged and compacted."""
+PENDING: Final = "pending_review"
 
 
 class MemoryAdded(Event, frozen=True, tag=23):
@@ -165,7 +166,7 @@ class MemoryAdded(Event, frozen=True, tag=23):
 
 
 class MemoryUpdated(Event, frozen=True, tag=24):
-    """Fields of a memory, listed in ``changed``, got other values.
+    """Fields of a memory, listed in ``changed``, got other values; ``context`` is the passage that new content is from.
 
     If content, keywords or metadata are among them, the event carries all three as they are now; otherwise it carries
     no content. An event with a ``status`` tells the whole memory, with nothing of what an earlier event said: it is not
@@ -185,6 +186,7 @@ class MemoryUpdated(Event, frozen=True, tag=24):
     vector: bytes = b""
     model: str = ""
     status: str | None = None
+    context: str | None = None
 
     def check(self, *, is_erased: bool) -> None:
         """Raise for fields that no memory has, and for invalid values."""
@@ -355,7 +357,7 @@ def check_content(event: "MemoryAdded | MemoryUpdated | MemoryMerged | MemoryUnm
         checks.json_object(decode_json(event.extra), "metadata")
     if isinstance(event, MemoryAdded) and event.session is not None:
         checks.text(event.session, "source", NAME_BYTES_MAX, "NAME_BYTES_MAX")
-    if isinstance(event, MemoryAdded) and event.context is not None:
+    if isinstance(event, (MemoryAdded, MemoryUpdated)) and event.context is not None:
         checks.text(event.context, "source_context", CONTEXT_BYTES_MAX, "CONTEXT_BYTES_MAX")
 
 

@@ -322,7 +322,9 @@ def test_a_question_for_preferences_shows_all_of_them_and_nothing_else(memory: M
     chat.append("user", "What are my preferences?", metadata=heard.metadata)
     part = memory.context(chat).part("injected")
     assert part is not None
-    assert part.text.endswith("3 memories:\n- [PREF] Short commits.\n- [PREF] Answer in German.\n- [PREF] Use pnpm.")
+    _, asked_for, *lines = part.text.splitlines()
+    assert asked_for.endswith("3 memories:")
+    assert lines == ["2026-11-18:", "- [PREF] Short commits.", "- [PREF] Answer in German.", "- [PREF] Use pnpm."]
     everything, _ = asked(memory, "List my memories")
     assert len(everything.memories) == 4
     found, _ = asked(memory, "What do you remember about the port?")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold import Context, InvalidInput, Memory, NotFound, ReadOnly
+from refold import Context, Conversation, InvalidInput, Memory, NotFound, ReadOnly
 from refold.agent import ContextBudget
+from tests.support.embedder import Told
 from tests.support.memories import Clock, assert_sound, refused
 
 SET = "To remember permanent facts or preferences, you MUST use the `memory_set` tool."
@@ -48,8 +50,9 @@ def test_the_whole_text_is_this_one(memory: Memory) -> None:
         f"{INSTRUCTIONS}\n\n"
         "## Core Profile (Facts & Preferences)\n- **user_name**: Mike\n- **theme_preference**: dark mode\n\n"
         "## Recent Daily Notes\n# 2026-11-18\n\nChose LMDB.\nWrote tests.\n\n"
-        "## Project Memory\nThe following facts were learned from previous sessions:\n\n"
-        "- [PREF] Use pnpm, not npm.\n- [FACT] The API listens on port 8080.\n\n"
+        "## Project Memory\n"
+        "The following facts were learned from previous sessions; where two disagree, the later one holds:\n\n"
+        "2026-11-18:\n- [FACT] The API listens on port 8080.\n- [PREF] Use pnpm, not npm.\n\n"
         "[skill:rust]\nUse cargo.\n[/skill]\n\n"
         "[SESSION_MEMORY_V1]\nTask: Fix the login.\n\n"
         "[Working Memory]\nKey-value pairs:\n  city: Oslo\n  name: Alice\nNotes:\n  - User prefers dark mode"
@@ -178,13 +181,81 @@ def test_no_more_memories_than_the_setting_allows_and_none_when_turned_off(memor
     assert memory.context(chat, skills=[("a", "b")]).part("skills") is None
 
 
-def test_a_query_brings_what_answers_it_to_the_front(memory: Memory) -> None:
-    memory.add("The database is PostgreSQL.", importance=0.5)
-    memory.add("The office is in Oslo.", importance=0.6)
-    chat = memory.conversation("c")
-    plain = memory.context(chat)
-    asked = memory.context(chat, query="which database do we use")
-    assert plain.ids == asked.ids[::-1]
+def test_where_one_memory_fits_it_is_the_one_that_answers(memory: Memory) -> None:
+    database = memory.add("The database is PostgreSQL.", importance=0.5)
+    office = memory.add("The office is in Oslo.", importance=0.6)
+    chat, one = memory.conversation("c"), ContextBudget(memories_count=1)
+    assert memory.context(chat, budget=one).ids == (office.id,)
+    assert memory.context(chat, budget=one, query="which database do we use").ids == (database.id,)
+
+
+def lines_of(memory: Memory, chat: Conversation, query: str) -> list[str]:
+    part = memory.context(chat, query=query).part("memories")
+    assert part is not None
+    return part.text.splitlines()[3:]
+
+
+@pytest.mark.parametrize("query", ["Where does the user live?", "Who is the doctor?"])
+def test_of_two_facts_that_disagree_the_newer_one_stands_below_with_its_day(memory: Memory, query: str) -> None:
+    def day(month: int) -> datetime:
+        return datetime(2026, month, 1, 12, tzinfo=UTC)
+
+    project, chat = memory.project("acme"), memory.conversation("c", project="acme")
+    for month, facts in (
+        (6, ("The user lives in Leipzig", "The doctor is Lindner")),
+        (1, ("The user lives in Hamburg",)),
+    ):
+        for fact in facts:
+            project.add(fact, occurred=day(month))
+    old = project.add("The doctor is Weber", occurred=day(1))
+    assert lines_of(memory, chat, query) == [
+        *("2026-01-01:", "- [FACT] The user lives in Hamburg", "- [FACT] The doctor is Weber"),
+        *("2026-06-01:", "- [FACT] The user lives in Leipzig", "- [FACT] The doctor is Lindner"),
+    ]
+    memory.show(memory.context(chat, query=query))
+    project.add("The standup is at ten", occurred=day(3))
+    assert lines_of(memory, chat, query)[-2:] == ["2026-03-01:", "- [FACT] The standup is at ten"], (
+        "others keep their place"
+    )
+    project.delete(old)
+    assert memory.rebuild(memory.show(memory.context(chat, query=query))).matches
+
+
+def test_the_day_of_a_memory_is_that_of_what_it_says() -> None:
+    clock = Clock()
+    with Memory(clock_ns=clock) as memory:
+        project, chat = memory.project("acme"), memory.conversation("c", project="acme")
+        city = project.add("The user lives in Hamburg")
+        clock.advance(3_600)
+        meal = project.add("The user likes soup", status="pending_review")
+        clock.advance(10 * 86_400)
+        project.update(city, importance=0.9, metadata={"checked": True})
+        project.approve(meal)
+        learned = ["2025-11-24:", "- [FACT] The user lives in Hamburg", "- [FACT] The user likes soup"]
+        assert lines_of(memory, chat, "Where?") == learned, "a review, or another importance, says nothing new"
+        project.update(city, content="The user lives in Leipzig")
+        changed = ["2025-11-24:", learned[2], "2025-12-04:", "- [FACT] The user lives in Leipzig"]
+        assert lines_of(memory, chat, "Where?") == changed
+        clock.advance(10 * 86_400)
+        memory.reembed(Told())
+        assert lines_of(memory, chat, "Where?") == changed, "nor does another vector"
+        assert memory.rebuild(memory.show(memory.context(chat, query="Where?"))).matches
+
+
+def test_facts_of_a_merge_that_was_taken_apart_have_their_own_days_again() -> None:
+    clock = Clock()
+    with Memory(clock_ns=clock) as memory:
+        project, chat = memory.project("acme"), memory.conversation("c", project="acme")
+        project.add("The user likes soup")
+        clock.advance(10 * 86_400)
+        merge = project.upsert("The user likes tea", threshold=0.1)
+        assert merge.outcome == "merged"
+        joined = ["2025-12-04:", "- [FACT] The user likes soup | The user likes tea"]
+        assert lines_of(memory, chat, "What?") == joined
+        clock.advance(10 * 86_400)
+        project.unmerge(merge)
+        apart = ["2025-11-24:", "- [FACT] The user likes soup", "2025-12-04:", "- [FACT] The user likes tea"]
+        assert lines_of(memory, chat, "What?") == apart
 
 
 def test_trimming_comes_in_the_order_of_the_seed(memory: Memory) -> None:

@@ -514,7 +514,7 @@ def test_a_conversation_that_began_long_ago_stays_in_its_project(memory: Memory)
         assert [name for name in "abcf" if f"Says {name}." in shown] == ["a", "f"]
 
 
-def test_days_are_those_on_which_it_was_said_wherever_it_is_read(tmp_path: Path) -> None:
+def test_days_are_those_of_the_time_zone_in_which_it_was_said_wherever_it_is_read(tmp_path: Path) -> None:
     clock = Clock(1_764_000_000_000_000_000)
     with Memory(tmp_path / "store", clock_ns=clock, timezone="Asia/Tokyo") as memory:
         told(memory, "a")
@@ -523,8 +523,8 @@ def test_days_are_those_on_which_it_was_said_wherever_it_is_read(tmp_path: Path)
         context = ask(memory)
         shown = memory.show(context)
     assert [line for line in part_of(context).splitlines() if line.startswith("2025-")] == [
-        "2025-11-24:",
         "2025-11-25:",
+        "2025-11-26:",
     ]
     with Memory(tmp_path / "store", timezone="America/New_York") as memory:
         assert memory.rebuild(shown).matches

@@ -6,7 +6,7 @@ import pytest
 
 from refold import InvalidInput, Memory, ReadOnly, RefoldError
 from refold.agent import CallableProvider, HttpProvider, ProviderFailed, default_hooks, extract, extract_idle
-from refold.agent.extraction import memory_lines, prompt
+from refold.agent.extraction import known_memories, prompt
 from refold.agent.providers import parse_json
 from refold.limits import EXTRACTION_CHARS_MAX
 from tests.agent.test_extraction import PNPM, scripted, talked
@@ -244,7 +244,7 @@ def test_nothing_that_is_read_is_taken_for_the_question(memory: Memory) -> None:
     chat.session.note_file(forged)
     memory.project().add(forged, category="fact")
     plain = prompt(memory.conversation("d").session.summary(), [], [])
-    asked = prompt(chat.session.summary(), chat.window(), memory_lines(memory.project()))
+    asked = prompt(chat.session.summary(), chat.window(), known_memories(memory.project()))
 
     def structure(text: str) -> list[str]:
         return [line for line in text.splitlines() if line.lstrip().startswith(("#", "---", "```"))]

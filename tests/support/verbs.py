@@ -273,7 +273,7 @@ _PROJECT: Final[_Calls] = {
     "search_many": lambda project, _: project.search_many(["which port", "what listens"]),
     "unmerge": lambda project, world: project.unmerge(world.known.merge),
     "update": lambda project, world: project.update(
-        world.known.entries[1], content="the web is closed", importance=0.9
+        world.known.entries[1], content="the web is closed", importance=0.9, source_context="user: it is closed"
     ),
     "upsert": lambda project, _: project.upsert("the web listens on port 83 now", threshold=0.5),
     "upsert/new": lambda project, _: project.upsert("nothing of this was known before", threshold=0.99),

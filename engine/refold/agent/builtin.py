@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from refold import checks
+from refold.agent.candidates import learned_ns
 from refold.agent.tools import FunctionTool, ToolContext, ToolFailed, ToolRefused, ToolRegistry
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.fold import State
 from refold.memory.conversation import Conversation
 from refold.memory.files import Files
 from refold.memory.memory import Memory
-from refold.memory.options import core_of
+from refold.memory.options import core_of, day_at
 from refold.message import Message
 from refold.results import Hits
 from refold.text import countable_texts
@@ -160,11 +161,13 @@ def _search_options(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def _rows(context: ToolContext, hits: Hits) -> dict[str, Any]:
     context.cite([hit.entry for hit in hits])
+    core, _ = core_of(context.project)
     rows = [
         {
             "id": hit.entry.id,
             "category": hit.entry.category,
             "content": hit.entry.content,
+            "learned": day_at(learned_ns(core, hit.entry) or core.engine.reader.now_ns(), core.timezone),
             "importance": round(hit.entry.importance, _SCORE_DIGITS),
             "score": round(hit.score, _SCORE_DIGITS),
         }

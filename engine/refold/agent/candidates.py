@@ -10,8 +10,8 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.agent import parts
-from refold.agent.parts import Room
-from refold.entry import Entry
+from refold.agent.parts import PartText, Room
+from refold.entry import Entry, MemoryUnmerged, VectorRenewed
 from refold.event import unpack_json
 from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
 from refold.memory.conversation import Conversation
@@ -23,7 +23,7 @@ from refold.text import is_unspaced
 from refold.views.episodes import EPISODES, Episode
 from refold.views.state import STATE, TEMP
 
-# Memories: the most relevant ones, and those that keep their place.
+# Memories: the most relevant ones, and those that keep their place, each with the day from which on it holds.
 
 
 class MemoryCandidates(NamedTuple):
@@ -31,6 +31,30 @@ class MemoryCandidates(NamedTuple):
 
     entries: Sequence[Entry]
     before: Sequence[str]
+
+
+def memories_part(core: Core, entries: Sequence[Entry], timezone: str, left_out: int) -> PartText:
+    """Render memories, followed by the number that did not fit."""
+    return PartText(parts.memories_text(dated_memories(core, entries, timezone), left_out), left_out)
+
+
+def dated_memories(core: Core, entries: Sequence[Entry], timezone: str) -> list[tuple[str, str]]:
+    """Render memories as pairs of day and line."""
+    return [(day_at(learned_ns(core, entry), timezone), parts.memory_line(entry)) for entry in entries]
+
+
+def learned_ns(core: Core, entry: Entry) -> int:
+    """Return when the content of a memory was learned or happened, 0 for content written in an open batch.
+
+    Other changes of the memory do not count.
+    """
+    if entry.updated_ns == entry.created_ns:
+        return entry.occurred_ns or 0
+    event, stamp = core.event(entry.vector_seq or entry.body_seq)  # Content that changes gets another vector.
+    while isinstance(event, VectorRenewed):
+        event, stamp = core.event(event.prior or entry.body_seq)
+    # A memory that came back from a merge is as it was before.
+    return entry.updated_ns or 0 if isinstance(event, MemoryUnmerged) else stamp.occurred_ns
 
 
 # Earlier messages that answer the query.
@@ -82,13 +106,11 @@ def _adds_little(line: str, content: str) -> bool:
     return len(line.replace(content, " ").split()) <= _MORE_WORDS
 
 
-def earlier_text(earlier: Sequence[Earlier], left_out: int) -> str:
+def messages_part(earlier: Sequence[Earlier], timezone: str, left_out: int) -> PartText:
     """Render earlier messages, followed by the number that did not fit."""
-    return parts.messages_text(((_day(each.message), parts.message_line(each.message)) for each in earlier), left_out)
-
-
-def _day(message: Message) -> str:
-    return day_at(message.occurred_ns, "UTC")  # The memory's time zone could differ when this is rebuilt.
+    messages = (each.message for each in earlier)
+    dated = ((day_at(message.occurred_ns, timezone), parts.message_line(message)) for message in messages)
+    return PartText(parts.messages_text(dated, left_out), left_out)
 
 
 # The memories and earlier messages that fit, chosen from one list by value per token.
@@ -109,7 +131,8 @@ _FRAMES: Final = {
 class _Candidate(NamedTuple):
     """A memory or an earlier message as shown, with its rank and its place in its part.
 
-    A message also has the day shown above it, and the ranks of the memories that are pieces of it.
+    `day` is shown above it, once for all lines of the day. A message also has the ranks of the memories that are pieces
+    of it.
     """
 
     part: str
@@ -118,14 +141,15 @@ class _Candidate(NamedTuple):
     item: Any
     text: str
     tokens: int
-    day: str = ""
-    day_tokens: int = 0
+    day: str
+    day_tokens: int
     pieces: AbstractSet[int] = frozenset()
 
     @property
     def value(self) -> float:
-        """The value of the line per token."""
-        return 1 / math.pow(self.rank + 1, _RANK_POWERS[self.part]) / (self.tokens + self.day_tokens)
+        """The value of the line per token; most memories share their day with others."""
+        tokens = self.tokens if self.part == parts.MEMORIES else self.tokens + self.day_tokens
+        return 1 / math.pow(self.rank + 1, _RANK_POWERS[self.part]) / tokens
 
 
 _Taken: TypeAlias = dict[tuple[str, int], _Candidate]  # Keyed by part and rank, the latest last.
@@ -135,24 +159,31 @@ class Choice:
     """The candidates of a context: memories and earlier messages, each most relevant first.
 
     A memory that is a piece of a shown message is left out if it is the user's own words or is long: showing it twice
-    would cost more than other facts that would fit instead. Previously shown memories keep their place, and preferences
-    stay, because a preference is a rule for the model and a message is not.
+    would cost more than other facts that would fit instead. Previously shown memories keep their place, others follow,
+    oldest first. Preferences stay, because a preference is a rule for the model and a message is not.
     """
 
     def __init__(
-        self, core: Core, selected: MemoryCandidates, found: Sequence[Earlier], chars: Mapping[str, int]
+        self,
+        core: Core,
+        selected: MemoryCandidates,
+        found: Sequence[Earlier],
+        chars: Mapping[str, int],
+        timezone: str,
     ) -> None:
         count = self._count = core.counter.count
         self._chars = chars
         places = {entry_id: place for place, entry_id in enumerate(selected.before)}
         memories, messages, contents = list[_Candidate](), list[_Candidate](), list[tuple[int, str]]()
         for rank, entry in enumerate(selected.entries):
-            text, place = parts.memory_line(entry), (places.get(entry.id, len(places)), rank)
-            memories.append(_Candidate(parts.MEMORIES, rank, place, entry, text, count(text) + 1))
+            text, time = parts.memory_line(entry), learned_ns(core, entry)
+            place, day = (places.get(entry.id, len(places)), time, entry.body_seq), day_at(time, timezone)
+            above = count(f"{day}:") + 1
+            memories.append(_Candidate(parts.MEMORIES, rank, place, entry, text, count(text) + 1, day, above))
             if found and entry.id not in places and entry.category != "preference":
                 contents.append((rank, parts.line_of(entry.content)))
         for rank, each in enumerate(found):
-            message, day = each.message, _day(each.message)
+            message, day = each.message, day_at(each.message.occurred_ns, timezone)
             text, time = parts.message_line(message), (message.occurred_ns, message.seq, each.place)
             above, pieces = count(f"{day}:") + 1, frozenset(_find_pieces(message, contents))
             messages.append(_Candidate(parts.MESSAGES, rank, time, each, text, count(text) + 1, day, above, pieces))
@@ -185,17 +216,17 @@ class Choice:
         texts = {part: self._text(part, taken) or _FRAMES[part] for part in {line.part for line in lines}}
         tokens -= sum(map(self._count, texts.values()))
         chars = {part: self._chars[part] - len(text) for part, text in texts.items()}
-        days, pieces = {"", *(line.day for line in taken.values())}, _pieces_in(taken)
+        days, pieces = {(line.part, line.day) for line in taken.values()}, _pieces_in(taken)
         for line in lines:
             if (line.part, line.rank) in taken or (line.part == parts.MEMORIES and line.rank in pieces):
                 continue
             size, cost = len(line.text) + 1, line.tokens
-            if line.day not in days:
+            if (line.part, line.day) not in days:
                 size, cost = size + len(line.day) + 2, cost + line.day_tokens
             if size > chars[line.part] or cost > tokens:
                 continue
             taken[line.part, line.rank] = line
-            days.add(line.day)
+            days.add((line.part, line.day))
             chars[line.part] -= size
             tokens -= cost
             pieces |= line.pieces
@@ -212,9 +243,8 @@ class Choice:
 
     def _text(self, part: str, taken: _Taken) -> str:
         lines, left_out = self._sort_lines(part, taken)
-        if part == parts.MEMORIES:
-            return parts.memories_text([line.text for line in lines], left_out)
-        return parts.messages_text([(line.day, line.text) for line in lines], left_out)
+        render = parts.memories_text if part == parts.MEMORIES else parts.messages_text
+        return render([(line.day, line.text) for line in lines], left_out)
 
     def _fits(self, taken: _Taken, tokens: int) -> bool:
         texts = {part: self._text(part, taken) for part in self._lines}

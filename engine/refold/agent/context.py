@@ -14,10 +14,12 @@ from refold.agent.candidates import (
     EPISODES_CHARS,
     Choice,
     MemoryCandidates,
+    dated_memories,
     earlier_messages,
-    earlier_text,
     fit_messages,
     groups_of,
+    memories_part,
+    messages_part,
     new_episodes,
     required_messages,
     similar_episodes,
@@ -206,6 +208,7 @@ class Recipe(NamedTuple):
     project: str
     query: str | None
     day: str
+    timezone: str
     profile: str
     journal: str
     skills: tuple[NamedSkill, ...]
@@ -369,6 +372,7 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
         request.project or chat.project or "default",
         request.query,
         day_at(core.engine.reader.now_ns(), core.timezone),
+        core.timezone,
         request.profile,
         request.journal,
         tuple(_merge_skills(request.skills, attachment_in(turn.messages))) if settings["skills_enabled"] else (),
@@ -388,7 +392,7 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
     source = _ContextSource(memory, core, chat, turn.messages, recipe)
     listed = tuple(_listings(source))
     chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
-    choice = Choice(core, entries, found, chars)
+    choice = Choice(core, entries, found, chars, recipe.timezone)
     plan = _plan_tokens(source, choice, listed)
     (placed, left_out), (answers, messages_left_out) = choice.choose(plan.tokens[parts.MEMORIES])
     answers = without_repeats(answers, placed, entries.before)
@@ -496,8 +500,6 @@ class _ContextSource(NamedTuple):
 
 
 _UNBOUNDED: Final = CONTEXT_CHARS_MAX * 8
-
-
 _Listed: TypeAlias = tuple[str, parts.PartListing, int]
 
 
@@ -567,7 +569,7 @@ def _plan_tokens(source: _ContextSource, choice: Choice, listed: Sequence[_Liste
     both = sum(choice.count_tokens(*each) for each in choice.counts.items())
     trim, needs = _Trim(0, 0), dict[str, int]()
     for trim in _trims([score for _, _, score in recipe.skills], choice.counts[parts.MEMORIES]):
-        skills = _skills_text(recipe.skills[: trim.skills], budget.skills_chars or 0)
+        skills = parts.skills_text(recipe.skills[: trim.skills], budget.skills_chars or 0)
         needs = fixed | {
             parts.MEMORIES: choice.count_tokens(parts.MEMORIES, trim.memories),
             parts.SKILLS: count(skills) if skills else 0,
@@ -583,7 +585,7 @@ def _plan_tokens(source: _ContextSource, choice: Choice, listed: Sequence[_Liste
     tokens = dict.fromkeys(_TIERS, 0) | parts.shares(needs, room)
     tokens[parts.WINDOW] = budget.tokens - system - sum(min(needs[name], tokens[name]) for name in needs)
     skills_chars = budget.skills_chars or 0
-    while skills_chars and count(_skills_text(recipe.skills[: trim.skills], skills_chars)) > tokens[parts.SKILLS]:
+    while skills_chars and count(parts.skills_text(recipe.skills[: trim.skills], skills_chars)) > tokens[parts.SKILLS]:
         skills_chars = skills_chars * 3 // 4
     return replace(plan, tokens=tokens, skills=trim.skills, skills_chars=skills_chars)
 
@@ -601,16 +603,14 @@ def _trims(scores: list[float], memories: int) -> list[_Trim]:
     return [_Trim(*step) for step in dict.fromkeys(steps)]
 
 
-def _skills_text(skills: Sequence[NamedSkill], chars: int) -> str:
-    return parts.skills_text([(name, body) for name, body, _ in skills], chars)
-
-
 def _render_attachment(source: _ContextSource, tokens: int) -> parts.PartText:
     room = Room(source.recipe.budget.injected_chars, tokens)
     injected = attachment_in(source.messages)
     ids = dict.fromkeys(injected.memories[:INJECTED_MEMORIES_COUNT_MAX])
-    entries = map(source.memory.project(source.recipe.project).get, ids)
-    lines = [parts.memory_line(entry) for entry in entries if entry is not None and not entry.erased]
+    known = [
+        entry for entry in map(source.memory.project(source.recipe.project).get, ids) if entry and not entry.erased
+    ]
+    lines = parts.dated_lines(dated_memories(source.core, known, source.recipe.timezone))
     text = "\n".join([*([injected.text] if injected.text else []), *lines])
     return parts.injected_text(text, room, source.core.counter.count)
 
@@ -627,11 +627,9 @@ def _assemble(
     is_shown = count(instructions) <= tokens[parts.INSTRUCTIONS]
     texts[parts.SYSTEM] = parts.PartText("\n\n".join(map(text_of, source.system)))
     texts[parts.INSTRUCTIONS] = parts.PartText(instructions) if is_shown else parts.PartText("", len(plan.topics))
-    texts[parts.MEMORIES] = parts.PartText(
-        parts.memories_text(list(map(parts.memory_line, memories)), plan.memories_left_out), plan.memories_left_out
-    )
-    texts[parts.MESSAGES] = parts.PartText(earlier_text(before, plan.messages_left_out), plan.messages_left_out)
-    skills = _skills_text(recipe.skills[: plan.skills], plan.skills_chars)
+    texts[parts.MEMORIES] = memories_part(source.core, memories, recipe.timezone, plan.memories_left_out)
+    texts[parts.MESSAGES] = messages_part(before, recipe.timezone, plan.messages_left_out)
+    skills = parts.skills_text(recipe.skills[: plan.skills], plan.skills_chars)
     texts[parts.SKILLS] = parts.PartText(skills, len(recipe.skills) - skills.count("\n[/skill]"))
     texts[parts.INJECTED] = _render_attachment(source, tokens[parts.INJECTED])
     counted = {name: count(text) for name, (text, _) in texts.items() if text}
@@ -672,6 +670,7 @@ def show(memory: Memory, core: Core, context: Context) -> int:
         recipe.journal,
         pack_json([list(skill) for skill in recipe.skills]),
         pack_json([asdict(recipe.budget), asdict(recipe.plan)]),
+        recipe.timezone,
     )
     batches.check_no_batch(core.engine, "a context that is shown")
     if recipe.seq > core.engine.reader.head:
@@ -757,6 +756,7 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
         event.project,
         event.query,
         event.day,
+        event.timezone,
         event.profile,
         event.journal,
         recorded_skills(event),
@@ -766,7 +766,7 @@ def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
         (chat.project, chat.window_tokens, chat.embed),
         plan,
     )
-    entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry is not None]
+    entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry and not entry.erased]
     turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
     source = _ContextSource(past, core, chat, turn.messages, recipe)
     before = earlier.read(core.engine.reader, list(zip(recipe.seqs, plan.places, strict=True)))

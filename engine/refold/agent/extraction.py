@@ -21,7 +21,7 @@ from refold.agent.parts import line_of, quote_text
 from refold.agent.providers import JsonProvider, JsonResult, NoJson, ProviderFailed
 from refold.agent.secrets import secret_in
 from refold.agent.tools import is_storable
-from refold.entry import CATEGORIES, MemoriesRecalled
+from refold.entry import ACTIVE, CATEGORIES, PENDING, Entry, MemoriesRecalled
 from refold.errors import StoreBusy, WrongVersion
 from refold.event import Event
 from refold.limits import (
@@ -40,6 +40,7 @@ from refold.limits import (
 )
 from refold.memory.conversation import Conversation
 from refold.memory.memory import Memory
+from refold.memory.options import core_of
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
@@ -53,15 +54,19 @@ from refold.views.state import TEMP, StateSet
 # Each dropped item has a reason, which never shows a secret.
 
 _KEYWORD_CHARS_MAX: Final = 100
+_NUMBER_CHARS_MAX: Final = 9
+_MEMORY: Final = "memory "
 
 
 class Lesson(Struct, frozen=True):
-    """A memory proposed by a model, ready to be stored."""
+    """A memory proposed by a model, ready to be stored; `replaces` is the known memory that it is to replace."""
 
     content: str
     category: str
     keywords: list[str]
     importance: float
+    index: int
+    replaces: Entry | None = None
 
 
 class Lessons(Struct, frozen=True):
@@ -71,28 +76,64 @@ class Lessons(Struct, frozen=True):
     dropped: tuple[str, ...]
 
 
-def parse_lessons(answer: object, *, is_cut_off: bool = False, echoes: Mapping[str, str] | None = None) -> Lessons:
+def parse_lessons(
+    answer: object,
+    *,
+    is_cut_off: bool = False,
+    echoes: Mapping[str, str] | None = None,
+    known: Sequence[Entry] = (),
+) -> Lessons:
     """Parse an answer: an array, or an object with an array as `memories` or `items`.
 
     `echoes` are the contents of the memories that the model was shown, by id: an item that says nothing beyond one of
-    them, or beyond an earlier item, is dropped. Raises `NoJson` for anything else than an array.
+    them, or beyond an earlier item, is dropped, unless it replaces that one. `known` are the memories that an item can
+    replace, numbered from 1; any other number is ignored, and reported among `dropped`. Raises `NoJson` for anything
+    else than an array.
     """
     lessons: list[Lesson] = []
     dropped = ["the answer was cut off; only its whole items were read"] if is_cut_off else []
-    known = {f"memory {memory_id}": content for memory_id, content in (echoes or {}).items()}
+    contents = {f"{_MEMORY}{memory_id}": content for memory_id, content in (echoes or {}).items()}
+    free = dict(enumerate(known, 1))
     for index, item in enumerate(_items(answer)):
-        lesson = _lesson(item) if index < EXTRACTED_COUNT_MAX else f"over {EXTRACTED_COUNT_MAX = }"
+        lesson = _lesson(item, index) if index < EXTRACTED_COUNT_MAX else f"over {EXTRACTED_COUNT_MAX = }"
         if isinstance(lesson, Lesson):
-            content = lesson.content
-            source = next((name for name, each in known.items() if entails(each, content)), None)
+            number = _replaced_number(cast("dict[str, Any]", item))
+            lesson = replace(lesson, replaces=free.get(number))
+            source = next((name for name, each in contents.items() if _is_repeat(lesson, name, each)), None)
             if source is None:
                 lessons.append(lesson)
-                known[f"item {index}"] = content
+                contents[f"item {index}"] = lesson.content
+                if number and free.pop(number, None) is None:
+                    dropped.append(
+                        _beside(index, "what it replaces is none of the known memories, or replaced already")
+                    )
             else:
                 lesson = f"{source} says it already"
         if isinstance(lesson, str):
             dropped.append(f"item {index}: {lesson}")
     return Lessons(tuple(lessons), tuple(dropped[: 2 * EXTRACTED_COUNT_MAX]))
+
+
+def _is_repeat(lesson: Lesson, name: str, content: str) -> bool:
+    """Return whether a lesson says nothing beyond a content; one that replaces a memory may say less than memories."""
+    if not entails(content, lesson.content):
+        return False
+    if lesson.replaces is None or not name.startswith(_MEMORY):
+        return True
+    return name == f"{_MEMORY}{lesson.replaces.id}" and entails(lesson.content, content)
+
+
+def _beside(index: int, reason: str) -> str:
+    return f"item {index}: {reason}; it was added beside them"
+
+
+def _replaced_number(fields: Mapping[str, Any]) -> int:
+    """Return the number of the known memory that an item replaces: 0 for none, -1 for what is no number."""
+    given = fields.get("replaces")
+    if given in (None, "", 0):
+        return 0
+    text = str(given).strip() if isinstance(given, (int, str)) else ""
+    return int(text) if text.isdecimal() and len(text) <= _NUMBER_CHARS_MAX else -1
 
 
 def _items(answer: object) -> list[object]:
@@ -105,7 +146,7 @@ def _items(answer: object) -> list[object]:
     return cast("list[object]", answer)
 
 
-def _lesson(item: object) -> Lesson | str:
+def _lesson(item: object, index: int) -> Lesson | str:
     """Check a proposal; return it as a lesson, or return the reason not to store it."""
     if not isinstance(item, dict):
         return f"it is a {type(item).__name__}, not an object"
@@ -123,7 +164,8 @@ def _lesson(item: object) -> Lesson | str:
         return f"it seems to hold {kind}"
     if not is_storable(content):
         return "its content is no valid Unicode"
-    return Lesson(content.strip(), category.strip().lower(), keywords, clamp_importance(fields.get("importance")))
+    importance = clamp_importance(fields.get("importance"))
+    return Lesson(content.strip(), category.strip().lower(), keywords, importance, index)
 
 
 def clamp_importance(importance: object) -> float:
@@ -169,7 +211,7 @@ _PROMPT: Final = """## Session Task
 Extract NEW facts in the following JSON format. Only extract information that is:
 1. Stable (unlikely to change frequently)
 2. Useful for future sessions
-3. Not already known
+3. Not already known; a fact that corrects a known one, or brings it up to date, is new
 
 Return a JSON object whose "memories" are:
 [
@@ -177,7 +219,8 @@ Return a JSON object whose "memories" are:
     "category": "preference|convention|pattern|correction|fact",
     "content": "concise factual statement",
     "keywords": ["keyword1", "keyword2"],
-    "importance": 0.0-1.0
+    "importance": 0.0-1.0,
+    "replaces": 0
   }}
 ]
 
@@ -188,6 +231,7 @@ Rules:
 - "correction": mistakes to avoid (e.g., "editing executor.rs requires cargo check due to type complexity")
 - "fact": general project facts (e.g., "frontend uses Zustand for state management")
 - importance: 0.9+ for explicit user instructions, 0.5-0.8 for discovered patterns, 0.3-0.5 for general facts
+- replaces: the number of the known memory that is no longer true because of this one, or 0 if there is none
 - Return an empty array [] if nothing worth extracting
 - Do NOT extract secrets, credentials, API keys, or passwords"""
 
@@ -207,8 +251,9 @@ SCHEMA: Final[Mapping[str, Any]] = {
                     "content": {"type": "string"},
                     "keywords": {"type": "array", "items": {"type": "string"}},
                     "importance": {"type": "number"},
+                    "replaces": {"type": "integer"},
                 },
-                "required": ["category", "content", "keywords", "importance"],
+                "required": ["category", "content", "keywords", "importance", "replaces"],
                 "additionalProperties": False,
             },
         }
@@ -218,15 +263,23 @@ SCHEMA: Final[Mapping[str, Any]] = {
 }
 
 
-def memory_lines(project: Project) -> list[str]:
-    """List the most important memories as the prompt shows them, including those that await approval."""
-    entries = [entry for entry in project.list() if entry.status in ("active", "pending_review")]
+def known_memories(project: Project) -> list[Entry]:
+    """List the most important memories that the prompt has room for, including those that await approval."""
+    entries = [entry for entry in project.list() if entry.status in (ACTIVE, PENDING)]
     entries.sort(key=lambda entry: (-entry.importance, entry.seq))
-    return [f"- [{entry.category}] {line_of(entry.content)}" for entry in entries[:KNOWN_COUNT_MAX]]
+    entries = entries[:KNOWN_COUNT_MAX]
+    return entries[: len(_first_lines(_number_lines(entries)))]
 
 
-def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence[str]) -> str:
-    """Render the question about a session: always the same text, with session text quoted so that it is not obeyed."""
+def _number_lines(known: Sequence[Entry]) -> list[str]:
+    return [f"{number}. [{entry.category}] {line_of(entry.content)}" for number, entry in enumerate(known, 1)]
+
+
+def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence[Entry]) -> str:
+    """Render the question about a session: always the same text, with session text quoted so that it is not obeyed.
+
+    The `known` memories are numbered from 1.
+    """
     files = [f"- {line_of(path)} ({lines} lines)" for path, lines, _ in summary.files_read]
     half = EXTRACTION_CHARS_MAX // 2 - 16
     lines = [
@@ -239,7 +292,7 @@ def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence
         files=_section(_newest_lines(files)),
         findings=_section(_newest_lines([f"- {quote_text(text, '  ')}" for text in summary.key_findings])),
         conversation="\n".join(lines) or "(none)",
-        known=_section(known),
+        known=_section(_number_lines(known)),
     )
 
 
@@ -254,6 +307,10 @@ def _newest_lines(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _section(lines: Sequence[str]) -> str:
+    return "\n".join(_first_lines(lines)) or "(none)"
+
+
+def _first_lines(lines: Sequence[str]) -> list[str]:
     first: list[str] = []
     size = 0
     for line in lines:
@@ -262,7 +319,7 @@ def _section(lines: Sequence[str]) -> str:
         if first and size > EXTRACTION_SECTION_CHARS_MAX:
             break
         first.append(cut)
-    return "\n".join(first) or "(none)"
+    return first
 
 
 def _line(message: Message) -> str:
@@ -283,7 +340,8 @@ _UNREAD: Final = (
 class Extracted(Struct, frozen=True):
     """The result of an extraction: ids of new or changed memories, and the reasons why others were dropped.
 
-    `unread` is the number of messages that were too many for this call; the next call continues after those read.
+    `dropped` also says which memories were added, although the model wanted them to replace others. `unread` is the
+    number of messages that were too many for this call; the next call continues after those read.
     """
 
     ids: tuple[str, ...] = ()
@@ -305,6 +363,10 @@ def extract(
     timeout_seconds: float = PROVIDER_SECONDS_DEFAULT,
 ) -> Extracted:
     """Let a model read a session, and add the memories that it proposes to the project.
+
+    A memory that replaces a known one, by the number that the model was shown, is an update of that one. It is added
+    instead if the known one is newer than what the model read, has changed since, or was approved and memories wait
+    for approval now.
 
     `messages` defaults to all messages not read yet, including evicted ones. If there is nothing new to read, the model
     is not called. A text over EXTRACTION_CHARS_MAX is read in pages, oldest first; each page is written once it has
@@ -328,13 +390,14 @@ def extract(
     with _note_unread():
         while waiting:
             page = waiting.pop(0)
-            question = [{"role": "user", "content": prompt(session, page, memory_lines(store))}]
+            known = known_memories(store)
+            question = [{"role": "user", "content": prompt(session, page, known)}]
             answer = provider.complete_json(question, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
             if not isinstance(cast("object", answer), JsonResult):
                 raise ProviderFailed(
                     f"{provider.id} returned {checks.brief(answer)}, not a JsonResult; nothing of this page was written"
                 )
-            lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes)
+            lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes, known=known)
             cut = (
                 f"message {message.seq}: only its ends were read, for it is over {EXTRACTION_CHARS_MAX = }"
                 for message in page
@@ -343,7 +406,7 @@ def extract(
             lessons = replace(lessons, dropped=(*cut, *lessons.dropped))
             seqs = [message.seq for message in page]
             noted = [stamp.seq for event, stamp in chat.events(read) if isinstance(event, _NOTED)]
-            ids = _write(
+            written = _write(
                 memory,
                 store,
                 chat,
@@ -354,14 +417,15 @@ def extract(
                 provider=provider.id,
                 page=page,
             )
-            if ids is None:
-                erased, ids, lessons = _erased_seqs(chat), (), Lessons((), (_ERASED,))
+            ids, dropped = written or ((), (_ERASED,))
+            if written is None:
+                erased = _erased_seqs(chat)
                 session = _summary(chat, summary)
                 rest = ([message for message in each if message.seq not in erased] for each in (page, *waiting))
                 waiting = [each for each in rest if each]
             result = Extracted(
                 tuple(dict.fromkeys([*result.ids, *ids])),
-                (*result.dropped, *lessons.dropped),
+                (*result.dropped, *dropped),
                 answer.channel,
                 result.input_tokens + answer.usage.input_tokens,
                 result.output_tokens + answer.usage.output_tokens,
@@ -493,8 +557,8 @@ def _write(
     until: int,
     provider: str,
     page: Sequence[Message],
-) -> tuple[str, ...] | None:
-    """Write lessons and how far the conversation was read, and return the ids of the memories.
+) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """Write lessons and how far the conversation was read; return the ids of the memories, and what was dropped.
 
     Returns `None` and writes nothing if events of the conversation were erased since ``erased`` was read, because the
     model could have seen them. Raises `StoreBusy` if every attempt collides with other writes to the project.
@@ -506,7 +570,14 @@ def _write(
             if _erased_seqs(chat) != erased:
                 return None
             ids: list[str] = []
+            dropped = list(lessons.dropped)
             for lesson in lessons.items:
+                if lesson.replaces is not None:
+                    refusal = _refuse_replacement(project, lesson, lesson.replaces, sources, review=review)
+                    if not refusal:
+                        ids += _replace_memory(project, lesson, lesson.replaces, sources, _quote_for(lesson, page))
+                        continue
+                    dropped.append(_beside(lesson.index, refusal))
                 options: dict[str, Any] = {
                     "category": lesson.category,
                     "keywords": lesson.keywords,
@@ -522,12 +593,52 @@ def _write(
                 upserted = project.upsert(lesson.content, **options)
                 if upserted.entry is not None and upserted.outcome != "skipped":
                     ids.append(upserted.entry.id)
-            chat.session.record_extraction(provider, ids, lessons.dropped, seq=until, sources=sources)
+            chat.session.record_extraction(provider, ids, dropped, seq=until, sources=sources)
             memory.settings.count_usage("memory_extracted", len(ids), conversation=chat.id, project=project.name)
-            return tuple(ids)
+            return tuple(ids), tuple(dropped)
     raise StoreBusy(
         f"what was learnt of {chat.id!r} met other writes to {project.name!r} {REDO_COUNT_MAX} times; try again"
     )
+
+
+def _twin_of(project: Project, lesson: Lesson, known: Entry) -> Entry | None:
+    """Return another memory than the known one that says exactly what a lesson says."""
+    return next((entry for entry in project.list() if entry.content == lesson.content and entry.id != known.id), None)
+
+
+def _refuse_replacement(project: Project, lesson: Lesson, known: Entry, sources: Sequence[int], *, review: bool) -> str:
+    """Return why a memory that the model was shown must not be replaced, or an empty text."""
+    name = f"memory {known.id}, which it replaces,"
+    now, twin = project.get(known.id), _twin_of(project, lesson, known)
+    if now is None or now.content != known.content:
+        return f"{name} has changed since"
+    if twin is not None and twin.status != ACTIVE:
+        return f"{name} stays, for memory {twin.id} says it already and is {twin.status}"
+    if review and now.status == ACTIVE:
+        return f"{name} was approved, and this one waits for approval"
+    assert known.seq, "the memory was read outside a batch"
+    event, stamp = core_of(project)[0].event(known.seq)
+    is_newer = max(event.sources, default=stamp.seq) > max(sources, default=0)
+    return f"{name} is newer than what was read" if is_newer else ""
+
+
+def _replace_memory(
+    project: Project, lesson: Lesson, known: Entry, sources: Sequence[int], passage: str | None
+) -> tuple[str, ...]:
+    """Let a memory say what a lesson says, or remove it if another memory says so; return the ids of those changed."""
+    if _twin_of(project, lesson, known) is not None:
+        project.delete(known, sources=sources)
+        return ()
+    changed = project.update(
+        known,
+        content=lesson.content,
+        category=lesson.category,
+        keywords=lesson.keywords,
+        importance=max(known.importance, lesson.importance),
+        source_context=passage,
+        sources=sources,
+    )
+    return (changed.id,)
 
 
 def extract_idle(

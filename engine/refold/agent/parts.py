@@ -33,7 +33,10 @@ WINDOW: Final = "window"
 
 PROFILE_HEADING: Final = "## Core Profile (Facts & Preferences)"
 NOTES_HEADING: Final = "## Recent Daily Notes"
-MEMORIES_HEADING: Final = "## Project Memory\nThe following facts were learned from previous sessions:\n"
+MEMORIES_HEADING: Final = (
+    "## Project Memory\n"
+    "The following facts were learned from previous sessions; where two disagree, the later one holds:\n"
+)
 EPISODES_HEADING: Final = "## Past Sessions"
 SESSION_HEADING: Final = "[SESSION_MEMORY_V1]"
 MESSAGES_HEADING: Final = "## Earlier Messages\nSaid before, here or in other conversations of this project:\n"
@@ -370,8 +373,15 @@ def scratchpad_listing(entries: Mapping[str, str], notes: Sequence[str]) -> Part
     return PartListing(SCRATCHPAD_HEADING, "entries", [section for section in sections if section.lines])
 
 
-def memories_text(lines: Sequence[str], left_out: int) -> str:
-    """Render memory lines, followed by the number that did not fit."""
+def dated_lines(lines: Iterable[tuple[str, str]]) -> list[str]:
+    """Show each day above its lines, given as pairs of day and line."""
+    days = groupby(lines, itemgetter(0))
+    return [line for day, group in days for line in (f"{day}:", *(text for _, text in group))]
+
+
+def memories_text(memories: Iterable[tuple[str, str]], left_out: int) -> str:
+    """Render memories, given as pairs of day and line, followed by the number that did not fit."""
+    lines = dated_lines(memories)
     note = [f"({left_out} less relevant memories left out)"] if left_out else []
     return "\n".join([MEMORIES_HEADING, *lines, *note]) if lines else ""
 
@@ -382,10 +392,8 @@ def memory_line(entry: Entry) -> str:
 
 
 def messages_text(messages: Iterable[tuple[str, str]], left_out: int) -> str:
-    """Render messages, given as pairs of day and line, showing each day once, then the number that did not fit."""
-    lines = [
-        line for day, group in groupby(messages, itemgetter(0)) for line in (f"{day}:", *(text for _, text in group))
-    ]
+    """Render messages, given as pairs of day and line, followed by the number that did not fit."""
+    lines = dated_lines(messages)
     if lines and left_out:
         lines.append(f"({left_out} less relevant messages left out)")
     return "\n".join([MESSAGES_HEADING, *lines]) if lines else ""
@@ -423,10 +431,10 @@ def injected_text(text: str, room: Room, count: Count) -> PartText:
     return PartText("\n".join([INJECTED_HEADING, *shown, *([note.format(left_out)] if left_out else [])]), left_out)
 
 
-def skills_text(skills: Sequence[tuple[str, str]], chars_max: int) -> str:
-    """Render skills, given as pairs of name and body, each between marks; all share `chars_max` characters."""
-    cut = excerpts([disarm(body) for _, body in skills], chars_max)
-    return "\n\n".join(skill_block(name, text) for (name, _), text in zip(skills, cut, strict=False) if text)
+def skills_text(skills: Sequence[tuple[str, str, float]], chars_max: int) -> str:
+    """Render skills, given as name, body and score, each between marks; all share `chars_max` characters."""
+    cut = excerpts([disarm(body) for _, body, _ in skills], chars_max)
+    return "\n\n".join(skill_block(name, text) for (name, _, _), text in zip(skills, cut, strict=False) if text)
 
 
 # Sharing a token budget.

@@ -199,7 +199,8 @@ _RECALLED: Final = (
 )
 _EXTRACT: Final = (
     "Where you have the tool memory_add, call it once for each memory, with its content, category, keywords and "
-    "importance, instead of returning the object."
+    "importance, instead of returning the object. For one that replaces a known memory, call memory_update instead, "
+    "with the id that memory_search returns."
 )
 
 
@@ -215,7 +216,7 @@ def _recall(binding: Binding, chat: Conversation, arguments: Mapping[str, str]) 
 
 
 def _extract_memories(binding: Binding, chat: Conversation, _: Mapping[str, str]) -> str:
-    known = extraction.memory_lines(binding.memory.project(binding.project_of(chat)))
+    known = extraction.known_memories(binding.memory.project(binding.project_of(chat)))
     prompt = extraction.prompt(chat.session.summary(), chat.window(), known)
     return f"{extraction.SYSTEM}\n\n{prompt}\n\n{_EXTRACT}"
 

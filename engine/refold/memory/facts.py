@@ -176,9 +176,6 @@ class FactInput(NamedTuple):
         text = checks.text(content, "content")
         session, origin = _source(core, source)
         seqs = core.sources(sources)
-        context = None
-        if source_context is not None:
-            context = checks.text(source_context, "source_context", CONTEXT_BYTES_MAX, "CONTEXT_BYTES_MAX")
         fields = MemoryAdded(
             sources=(*seqs, origin) if origin and origin not in seqs else seqs,
             id="",
@@ -190,7 +187,7 @@ class FactInput(NamedTuple):
             status=checks.one_of(status, "status", STATUSES),
             extra=None if metadata is None else checks.json_object(metadata, "metadata"),
             session=session,
-            context=context,
+            context=_context(source_context),
         )
         given = None if vector is None else core.embedding.parse_vector(vector)
         return cls(fields, given, None if occurred is None else nanoseconds(occurred, "occurred"))
@@ -232,6 +229,12 @@ def _source(core: Core, source: object) -> tuple[str | None, int]:
     return (name if kind == "conversation" else None), seq
 
 
+def _context(source_context: object) -> str | None:
+    if source_context is None:
+        return None
+    return checks.text(source_context, "source_context", CONTEXT_BYTES_MAX, "CONTEXT_BYTES_MAX")
+
+
 def check_keywords(keywords: object) -> tuple[str, ...]:
     """Return keywords lower-cased, stripped of surrounding spaces and without duplicates, in their order."""
     words = (word.strip().lower() for word in checks.texts(keywords, "keywords", "a keyword"))
@@ -252,6 +255,7 @@ class FactChanges(NamedTuple):
     importance: float | None
     extra: bytes | None
     vector: Vector | None
+    context: str | None
 
     @classmethod
     def parse(
@@ -263,11 +267,14 @@ class FactChanges(NamedTuple):
         importance: object,
         metadata: object,
         vector: object,
+        source_context: object,
     ) -> "FactChanges":
         """Check the arguments of a caller."""
         text = None if content is None else checks.text(content, "content")
         if text is not None and not text.strip():
             checks.invalid("content is empty; give a memory something to say, or delete it")
+        if text is None and source_context is not None:
+            checks.invalid("source_context is the passage that new content is from; give content too")
         return cls(
             content=text,
             category=None if category is None else checks.one_of(category, "category", CATEGORIES),
@@ -275,12 +282,14 @@ class FactChanges(NamedTuple):
             importance=None if importance is None else checks.fraction(importance, "importance"),
             extra=None if metadata is None else checks.json_object(metadata, "metadata"),
             vector=None if vector is None else core.embedding.parse_vector(vector),
+            context=_context(source_context),
         )
 
     def fingerprint(self, entry_id: str) -> tuple[Any, ...]:
         """Return the fields that identify a request; stored hashes depend on their order, so a new field goes last."""
         packed = None if self.vector is None else self.vector.packed
-        return ("update", entry_id, self.content, self.category, self.keywords, self.importance, self.extra, packed)
+        body = (self.content, self.category, self.keywords, self.importance, self.extra, packed)
+        return ("update", entry_id, *body, self.context)
 
     def apply(self, entry: Entry) -> Entry:
         """Return the changed memory; keywords that were found in the old content are found anew in the new content."""
@@ -296,7 +305,7 @@ class FactChanges(NamedTuple):
         """Return whether the changed memory has anything that an earlier event said, or names the same source."""
         has_words = self.keywords is None and bool(entry.words) and not _has_own_words(entry)
         has_metadata = self.extra is None and entry.extra is not None
-        has_source = bool(entry.origin or entry.session or entry.source_context)
+        has_source = bool(entry.origin or entry.session or (entry.source_context and self.context is None))
         return has_words or has_metadata or has_source
 
     def event(
@@ -334,6 +343,7 @@ class FactChanges(NamedTuple):
             vector=packed,
             model=model,
             status=target.status if is_whole else None,
+            context=self.context if "content" in changed else None,
         )
 
 

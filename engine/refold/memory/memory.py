@@ -75,7 +75,7 @@ class Memory:
 
     ``durability`` is ``"durable"``: when a call returns, its writes survive a power loss; or ``"delayed"``: calls
     return at once, the writes reach the disk within 50 ms, and no other process can write to the store.
-    ``window_tokens`` is the token budget of new conversations, ``timezone`` determines the day of a journal note, and
+    ``window_tokens`` is the token budget of new conversations, ``timezone`` sets the days of notes and contexts, and
     ``memory_bytes`` bounds the RAM for states and vectors (at least 1 MiB). ``embedder`` and ``token_counter`` replace
     the built-in ones, which need no model. ``clear_scratchpads_on_open`` clears the scratchpads of all conversations.
     ``readonly`` opens an existing store and writes nothing. ``witness`` is a file outside the store that records the

@@ -153,15 +153,20 @@ class Project:
         keywords: Sequence[str] | None = None,
         importance: float | None = None,
         metadata: dict[str, Any] | None = None,
+        source_context: str | None = None,
         vector: "Numbers" = None,
         **options: Unpack[MutationOptions],
     ) -> Entry:
         """Change the given fields of a memory and return it; new content is embedded. Raises ``NotFound`` if unknown.
 
+        ``source_context`` is the passage that new content comes from.
+
         >>> project.update(project.add("The API listens on port 80."), content="It listens on port 443.").content
         'It listens on port 443.'
         """
-        changes = FactChanges.parse(self._core, content, category, keywords, importance, metadata, vector)
+        changes = FactChanges.parse(
+            self._core, content, category, keywords, importance, metadata, vector, source_context
+        )
         return facts.update(self._stream, check_id(id), changes, parse_options(options))
 
     @mutation

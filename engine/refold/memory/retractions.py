@@ -52,8 +52,7 @@ class Retractions:
         if isinstance(event, ProfileSet):
             self._add_fact((stream, event.key), event.sources, _Statement(seq, None, []))
         elif isinstance(event, (MemoryAdded, MemoryUpdated)):
-            passage = event.context if isinstance(event, MemoryAdded) else None
-            self._add_fact((stream, event.id), event.sources, _Statement(seq, passage, []))
+            self._add_fact((stream, event.id), event.sources, _Statement(seq, event.context, []))
         elif isinstance(event, MemoryMerged):
             self._facts.setdefault((stream, event.id), []).extend(self._facts.pop((stream, event.other), ()))
             self._add_fact((stream, event.id), event.sources, _Statement(seq, None, []))

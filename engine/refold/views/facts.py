@@ -356,7 +356,7 @@ def _begin_anew(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
     body = (event.content, event.category, intern_words(event.keywords), event.importance, event.status, event.extra)
     del facts.erased[event.id]
     facts.set_embedder(event.vector, event.model)
-    facts.put(entry_of(MemoryAdded((), event.id, 0, *body), stamp))
+    facts.put(entry_of(MemoryAdded((), event.id, 0, *body, None, event.context), stamp))
 
 
 def apply_update(entry: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
@@ -369,6 +369,8 @@ def apply_update(entry: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
     if event.content is not None:
         changes |= {"content": event.content, "words": intern_words(event.keywords), "extra": event.extra}
         changes |= {"body_seq": stamp.seq, "blank": ()}
+    if event.context is not None:
+        changes["source_context"] = event.context
     if event.vector:
         changes["vector_seq"] = stamp.seq
     return replace(entry, **changes)

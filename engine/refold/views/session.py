@@ -307,6 +307,7 @@ class ContextShown(Event, frozen=True, tag=46):
     journal: str = ""
     skills: bytes = b""
     budget: bytes = b""
+    timezone: str = "UTC"
 
     def check(self, *, is_erased: bool) -> None:
         if is_erased:

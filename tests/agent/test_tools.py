@@ -152,6 +152,7 @@ def test_memories_are_added_found_changed_and_forgotten(memory: Memory) -> None:
     assert (added["status"], added["message"]) == ("ok", "Memory saved successfully")
     found = call("memory_search", query="pnpm")["memories"]
     assert [(memory["id"], memory["content"]) for memory in found] == [(added["id"], "Use pnpm, not npm.")]
+    assert found[0]["learned"] == "2026-11-18"
     assert call("memory_update", id=added["id"], importance=1)["status"] == "ok"
     entry = memory.project("acme").get(added["id"])
     assert entry is not None

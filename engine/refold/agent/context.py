@@ -604,14 +604,13 @@ def _trims(scores: list[float], memories: int) -> list[_Trim]:
 
 
 def _render_attachment(source: _ContextSource, tokens: int) -> parts.PartText:
-    room = Room(source.recipe.budget.injected_chars, tokens)
     injected = attachment_in(source.messages)
     ids = dict.fromkeys(injected.memories[:INJECTED_MEMORIES_COUNT_MAX])
     known = [
         entry for entry in map(source.memory.project(source.recipe.project).get, ids) if entry and not entry.erased
     ]
     lines = parts.dated_lines(dated_memories(source.core, known, source.recipe.timezone))
-    text = "\n".join([*([injected.text] if injected.text else []), *lines])
+    text, room = "\n".join(filter(None, [injected.text, *lines])), Room(source.recipe.budget.injected_chars, tokens)
     return parts.injected_text(text, room, source.core.counter.count)
 
 

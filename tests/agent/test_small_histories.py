@@ -61,10 +61,29 @@ def test_small_talk_brings_nothing(told: Memory) -> None:
     assert [earlier(told, text) for text in TALK] == [""] * len(TALK)
 
 
-def test_a_question_that_a_message_answers_brings_that_alone(told: Memory) -> None:
+def test_a_question_that_a_message_answers_brings_the_rest_too(told: Memory) -> None:
     text = earlier(told, "How much was the used Skoda?")
     assert "7,400" in text
-    assert "coriander" not in text
+    assert "coriander" in text
+
+
+@pytest.mark.parametrize(
+    ("answer", "other", "question"),
+    [
+        ("You can reach me at 0176 22334455.", "The vet's phone number is 0341 555.", "What is my phone number?"),
+        ("Hi! I'm Katharina.", "We adopted a beagle named Bello.", "What is my name?"),
+        ("I'm a radiologist at the hospital.", "Good job on that summary!", "What is my job?"),
+    ],
+)
+def test_a_message_that_shares_a_word_does_not_hide_the_one_that_answers(
+    memory: Memory, answer: str, other: str, question: str
+) -> None:
+    for number, text in enumerate((answer, other)):
+        chat = memory.conversation(f"day {number}", project="home")
+        chat.append("user", text)
+        chat.append("assistant", "Okay.")
+    assert answer in earlier(memory, question)
+    assert other in earlier(memory, question)
 
 
 def test_a_question_that_was_asked_before_brings_all_again(told: Memory) -> None:

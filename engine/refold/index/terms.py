@@ -249,22 +249,22 @@ def question_share(text: str) -> float:
 # Words of everyday talk, which say little about a text's subject, in addition to the words that `terms_of` drops.
 
 _TALK: Final = (
-    "again all also am any anyone anything around away back bad because bit both bring buy call came care certainly "
-    "chance change cheap check come coming cool couldn couple course day days dear didn different doesn doing don done "
-    "down each easy else end enjoy enough even ever every everyone everything exactly excited explain feel feeling few "
-    "file fine first fix folks forget forward friend friends fun get getting give given glad go going gone gonna good "
-    "got great guess guys happen happened happy hard hear hello help here hey hi home hope hour hours however hows "
-    "idea instead interesting isn job keep kind know known last later least let life like little ll long look looking "
-    "looks lot lots love loved made make makes making many maybe mean means might mind minute moment month months more "
-    "morning most much must myself name need needed needs never new next nice night nothing now off often oh ok okay "
-    "old once one only open other over own part people perfect perhaps person place please point possible pretty "
-    "problem put quick quite rather re ready real really recall remember remind right run said same saw say second see "
-    "seem seems seen set show since small somebody someone something sometimes soon sorry sort sound sounds start "
-    "still stop stuff sure take taken takes talk talking tell ten thank thanks thing things think third thought three "
-    "time times today together tomorrow tonight took total tried true try trying turn two until use used using usually "
-    "ve very wait want wanted wants wasn way week weekend weeks welcome well went weren whats whens wheres while whole "
-    "whos without won wonder wonderful work worked working works world worry wow wrong yeah year years yes yesterday "
-    "yet"
+    "about again all also am any anyone anything around away back bad because bit both bring buy call came care "
+    "certainly chance change cheap check come coming cool couldn couple course day days dear decide decided didn "
+    "different discuss discussed doesn doing don done down each easy else end enjoy enough even ever every everyone "
+    "everything exactly excited explain feel feeling few file fine first fix folks forget forward friend friends fun "
+    "get getting give given glad go going gone gonna good got great guess guys happen happened happy hard hear hello "
+    "help here hey hi home hope hour hours however hows idea instead interesting isn job keep kind know known last "
+    "later least let life like little ll long look looking looks lot lots love loved made make makes making many "
+    "maybe mean means meant mention mentioned might mind minute moment month months more morning most much must "
+    "myself name need needed needs never new next nice night nothing now off often oh ok okay old once one only open "
+    "other over own part people perfect perhaps person place please point possible pretty problem put quick quite "
+    "rather re ready real really recall remember remind right run said same saw say second see seem seems seen set "
+    "show since small somebody someone something sometimes soon sorry sort sound sounds start still stop stuff sure "
+    "take taken takes talk talking tell ten thank thanks thing things think third thought three time times today "
+    "together told tomorrow tonight took total tried true try trying turn two until use used using usually ve very "
+    "wait want wanted wants wasn way week weekend weeks welcome well went weren whats whens wheres while whole whos "
+    "without won wonder wonderful work worked working works world worry wow wrong yeah year years yes yesterday yet"
 )
 
 
@@ -362,10 +362,21 @@ def fact_words(question: str) -> list[str]:
     return [word for word in found if porter(word) in terms]
 
 
+# Requests to say what is known, which ask without a question mark.
+_REQUEST: Final = re.compile(
+    r"(?<!\w)(?:(?:tell|remind)(?: me| us)|what about|how about|"
+    r"erz\u00e4hl(?:e)?(?: mir| uns)|erinner(?:e)? mich|sag(?:e)?(?: mir| uns)|"
+    r"parle[- ]moi|dis[- ]moi|rappelle[- ]moi|h\u00e1blame|dime|recu\u00e9rdame|parlami|dimmi|ricordami|"
+    r"me fal[ae]|me lembr[ae]|vertel me|herinner me)(?!\w)|"
+    r"(?:\u6559\u3048\u3066|\u544a\u8bc9\u6211|\u63d0\u9192\u6211)|[\u304b\u5417\u5462][\s\u3002]*\Z",
+    re.IGNORECASE,
+)
+
+
 def is_question(text: str) -> bool:
-    """Return whether a text begins with a question word, or has a sentence that ends as a question.
+    """Return whether a text begins with a question word, has a sentence that ends as a question, or asks to be told.
 
     >>> is_question("when do we paint"), is_question("We paint now.")
     (True, False)
     """
-    return question_share(text) > 0 or next(iter(words(text)), "") in _ASKING
+    return question_share(text) > 0 or next(iter(words(text)), "") in _ASKING or _REQUEST.search(text) is not None

@@ -28,21 +28,26 @@ if TYPE_CHECKING:
 
 _ROLES: Final = ("user", "assistant")
 _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of a long query: each word takes time.
-# A query is judged without the words of everyday talk. The relevance of the best message is the share that it has of
-# what is rare in the query, times the number of its words, divided by the number of words it needs: two words must be
-# 0.38 of what is rare, four words 0.19. Below that, nothing is found. If one word is left of a question, it must not be
-# in too many messages: at most this count, or this share of them. If none is left of a question for a fact about a
-# person ("What is my name?"), the same holds for each word that names the fact. How the values were chosen:
+# A query is judged without the words of everyday talk. The relevance of the best message is the share that it and its
+# neighbours have of what is rare in the query, times the number of its words, divided by the number of words it needs:
+# two words must be 0.38 of what is rare, four words 0.19. A question that has less gets a few messages if one of them
+# has 0.15 of what is rare, without its neighbours and almost whatever its length, in words that are together as rare as
+# one word of at most so many messages, or of this share of them. If nothing is left of a question for a fact about a
+# person ("What is my name?"), the words that name the fact are its subject. How the values were chosen:
 # benchmarks/README.md.
-# If nothing answers a query that has a subject, it gets all that users said while that is little: a question in other
-# words than its answer must not fail where all that there is to know takes less than a page.
+# While all that users said is little, it is shown to any query that has a subject: a question in other words than its
+# answer must not fail where all that there is to know takes less than a page.
 _WORDS_MIN: Final = 2  # Words of the query that the best message itself must have.
 _RELEVANCE_MIN: Final = 0.38
 _RARE_COUNT: Final = 10
 _RARE_SHARE: Final = 0.02
+_UNSURE_COUNT: Final = 8  # Messages for a question below the relevance.
+_SHARE_MIN: Final = 0.15
+_DAMPING: Final = 0.2  # As a ranking's, which is 0.8: the best of a few may be long.
 _ASKING_SHARE: Final = 0.5  # A message whose share of questions is larger answers nothing.
 _WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole to a query that nothing answers.
 _WHOLE: Final = "no message answers it, so that all messages of users are shown while they are few"
+_TOO_MANY: Final = "too many messages have"
 _CONVERSATION: Final = "conversation/"
 _FACTS: Final = ("project/", "profile/")
 _LAST: Final = 2**62
@@ -185,34 +190,28 @@ class EarlierMessages:
 
 
 class Criteria(NamedTuple):
-    """What a message must have for a query: ``words_min`` words of its subject; or why no message can have it."""
+    """What a query is about, and whether it asks for it; or the reason why no message can answer it."""
 
-    subject: str
-    words_min: int
+    subject: tuple[str, ...]
+    """The words of which an answer must have some."""
     query: str
     """The words that rank messages once one of them answers."""
+    is_question: bool
     reason: str = ""
-    """Why no message can answer. With a subject, they are too common; without one, the query is everyday talk."""
 
 
-def criteria_of(looks: "Sequence[MessageView]", query: str) -> Criteria:
-    """Judge a query by the words that say what it is about, and by how rare they are among the rows."""
-    from refold.index.messages import RANKING  # noqa: PLC0415 - imported on first use
-    from refold.index.terms import STEMMERS, fact_words, is_question, strip_contractions, subject_of, words_of  # noqa: PLC0415
+def criteria_of(query: str) -> Criteria:
+    """Judge a query by the words that say what it is about."""
+    from refold.index.terms import fact_words, is_question, strip_contractions, subject_of, words_of  # noqa: PLC0415
 
     query = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
-    text, stem = strip_contractions(query), STEMMERS[RANKING.stemmer]
-    subject = words_of(subject_of(text))[0]
-    if len(set(map(stem, subject))) >= _WORDS_MIN:
-        return Criteria(" ".join(subject), _WORDS_MIN, text)
-    if subject and not is_question(query):
-        return Criteria("", 1, "", f"it is no question, and {subject[0]!r} alone says what it is about")
-    subject = subject or (fact_words(text) if is_question(query) else [])
+    text, asks = strip_contractions(query), is_question(query)
+    subject = tuple(dict.fromkeys(words_of(subject_of(text))[0] or (fact_words(text) if asks else ())))
     if not subject:
-        return Criteria("", 1, "", "all of its words are everyday talk")
-    rare = " ".join(word for word in subject if _is_rare(looks, stem(word)))
-    reason = "" if rare else f"too many messages have {' or '.join(map(repr, subject))}"
-    return Criteria(rare or " ".join(subject), 1, rare, reason)
+        return Criteria((), text, asks, "all of its words are everyday talk")
+    if len(subject) < _WORDS_MIN and not asks:
+        return Criteria(subject, text, asks, f"it is no question, and {subject[0]!r} alone says what it is about")
+    return Criteria(subject, text, asks)
 
 
 def matches(looks: "Sequence[tuple[MessageView, Any]]", query: str, top_k: int) -> "tuple[list[MessageMatch], str]":
@@ -222,31 +221,67 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: str, top_k: int) 
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
     roles = [ROLE_NUMBERS[role] for role in _ROLES]
-    criteria = criteria_of(rows, query)
-    if criteria.reason:
-        whole = _all_user_messages(looks, top_k) if criteria.subject else []
-        return whole, _WHOLE if whole else criteria.reason
-
-    def best(text: str, count: int, words_min: int) -> "list[MessageMatch]":
-        return index.search(rows, text, roles, count, words_min=words_min, among=masks)
-
-    found = best(criteria.subject, 1, criteria.words_min)
-    relevance = found[0].score * found[0].words / criteria.words_min if found else 0.0
-    if relevance < _RELEVANCE_MIN:
-        whole = _all_user_messages(looks, top_k)
-        if whole:
-            return whole, _WHOLE
-        best_has = f"the best message has a relevance of {relevance:.2f}, under {_RELEVANCE_MIN}"
-        return [], best_has if found else f"no message has {criteria.words_min}"
-    # Once one answers, one word is enough for the others: a long answer spreads its words over several messages.
-    found = best(criteria.query, top_k, 1)
-    statements = [mask & (look.questions <= _ASKING_SHARE) for look, mask in looks]
-    if index.search(rows, criteria.query, [ROLE_NUMBERS["user"]], 1, words_min=1, among=statements):
-        return found, ""
-    # It was asked before, or only an answer has its words, which can be that nothing is known.
+    criteria = criteria_of(query)
+    best = None if criteria.reason else _best_answer(looks, criteria, roles)
+    count = 0 if best is None else top_k if best.is_sure else _UNSURE_COUNT if best.is_possible else 0
+    found = index.search(rows, criteria.query, roles, min(count, top_k), among=masks) if count else []
+    # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
-    whole = [match for match in _all_user_messages(looks, top_k) if (match.seq, match.place) not in places]
-    return [*found, *whole], _WHOLE if whole else ""
+    few = _all_user_messages(looks, top_k) if criteria.subject else []
+    whole = [match for match in few if (match.seq, match.place) not in places]
+    return [*found, *whole], _WHOLE if whole else criteria.reason or ("" if count or best is None else best.reason)
+
+
+class _BestAnswer(NamedTuple):
+    """How well the best message answers a query."""
+
+    is_sure: bool
+    """Enough of what is rare in the subject is in one message, or in it and its neighbours."""
+    is_possible: bool
+    """The query is a question, and some of what is rare in its subject is in one message."""
+    reason: str
+    """Why neither holds."""
+
+
+def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria, roles: Sequence[int]) -> _BestAnswer:
+    import numpy as np  # noqa: PLC0415 - imported on first use
+
+    from refold.index.messages import RANKING, search  # noqa: PLC0415
+    from refold.index.signals import rarity  # noqa: PLC0415
+    from refold.index.terms import STEMMERS  # noqa: PLC0415
+
+    rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
+    statements = [look.questions <= _ASKING_SHARE for look in rows]
+    total, words_min = sum(map(len, statements)), min(_WORDS_MIN, len(criteria.subject))
+    weights = [np.zeros(len(each)) for each in statements]
+    counts = [np.zeros(len(each), np.intp) for each in statements]
+    whole = 0.0
+    for term in dict.fromkeys(map(STEMMERS[RANKING.stemmer], criteria.subject)):
+        having = [look.rows_of(term) for look in rows]
+        # What only asks makes no word common.
+        weight = rarity(total, sum(int(mask[own].sum()) for mask, own in zip(statements, having, strict=True)))
+        whole += weight
+        for own, weight_of, count in zip(having, weights, counts, strict=True):
+            weight_of[own] += weight
+            count[own] += 1
+    most, share = 0.0, 0.0
+    for look, mask, weight_of, count in zip(rows, masks, weights, counts, strict=True):
+        can_answer = mask & np.isin(look.roles, roles)
+        most = max(most, float(weight_of[can_answer].max(initial=0.0)))
+        damped = weight_of * count * np.maximum(1, look.lengths / RANKING.pivot_terms) ** -_DAMPING
+        share = max(share, float(damped[can_answer].max(initial=0.0)) / (whole or 1.0) / words_min)
+    best = search(rows, " ".join(criteria.subject), roles, 1, words_min=words_min, among=masks)
+    relevance = best[0].score * best[0].words / words_min if best else 0.0
+    is_rare = 0 < most >= rarity(total, max(_RARE_COUNT, int(_RARE_SHARE * total)))
+    is_sure = relevance >= _RELEVANCE_MIN and (is_rare or words_min > 1)
+    listing = " or ".join(map(repr, criteria.subject))
+    if not most:
+        reason = f"no message has {listing}"
+    elif criteria.is_question and not is_rare:
+        reason = f"{_TOO_MANY} {listing}"
+    else:
+        reason = f"the best message has a relevance of {relevance:.2f}, under {_RELEVANCE_MIN}"
+    return _BestAnswer(is_sure, criteria.is_question and is_rare and share >= _SHARE_MIN, reason)
 
 
 def _all_user_messages(looks: "Sequence[tuple[MessageView, Any]]", top_k: int) -> "list[MessageMatch]":
@@ -276,23 +311,17 @@ def _mismatch(
     from refold.index.terms import strip_contractions  # noqa: PLC0415
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in own]
-    criteria, name = criteria_of(rows, query), repr(shorten(query))
-    if criteria.reason:
-        return f"{name} brings {'this one not' if reason == _WHOLE else 'no messages'}: {reason or criteria.reason}"
+    criteria, name = criteria_of(query), repr(shorten(query))
+    if criteria.reason or reason == _WHOLE or reason.startswith(_TOO_MANY):
+        return f"{name} brings {'this one not' if reason == _WHOLE else 'no messages'}: {reason}"
     if not reason and search(rows, criteria.query, None, 1, among=masks):
         return f"other messages are better for {name}, and {top_k} at most are taken"
-    subject = dict.fromkeys(criteria.subject.split())
+    subject = dict.fromkeys(criteria.subject)
     rest = [word for word in dict.fromkeys(words(strip_contractions(query))) if word not in subject]
-    best = search(rows, criteria.subject, None, 1, among=masks)
+    best = search(rows, " ".join(criteria.subject), None, 1, among=masks)
     count, listing = best[0].words if best else 0, shorten(", ".join(subject))
     but = f", and {shorten(', '.join(rest))} do not" if rest else ""
     return f"of the words of {name} {listing} count{but}; the message has {count}{reason and f', and {reason}'}"
-
-
-def _is_rare(looks: "Sequence[MessageView]", term: str) -> bool:
-    """Return whether few messages have a term, not counting messages that mostly ask."""
-    having = sum(int((look.questions[look.rows_of(term)] <= _ASKING_SHARE).sum()) for look in looks)
-    return having <= max(_RARE_COUNT, _RARE_SHARE * sum(len(look.seqs) for look in looks))
 
 
 class _NewestEvents:

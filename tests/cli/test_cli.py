@@ -274,6 +274,55 @@ def test_messages_are_exported_in_the_form_of_openai(store: Path, refold: Run, t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["chats.jsonl", store.name]
 
 
+def test_an_export_for_a_provider_has_no_holes(tmp_path: Path, refold: Run) -> None:
+    """What an erasure reached is left out, with the answers to calls; a call keeps an answer."""
+    old = [{"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}]
+    (tmp_path / "old.json").write_text(json.dumps({"id": "old", "messages": old}))
+    assert refold("import", tmp_path / "old.json", "--db", tmp_path / "held").code == 0
+
+    def call(name: str) -> list[dict[str, object]]:
+        return [{"id": name, "type": "function", "function": {"name": "read", "arguments": "{}"}}]
+
+    with Memory(tmp_path / "held") as memory:
+        chat = memory.conversation("a")
+        chat.append("user", "SECRET-1")
+        chat.append("assistant", "It is SECRET-1.", tool_calls=call("gone"))
+        chat.append("tool", "an answer to nothing", tool_call_id="gone")
+        chat.append("assistant", None, tool_calls=call("kept"))
+        chat.append("tool", "SECRET-1 again", tool_call_id="kept")
+        chat.append("user", "Good.")
+        memory.erase(text="SECRET-1")
+    imported, said = refold("export", "--format", "openai", "--db", tmp_path / "held").json_lines
+    assert imported["messages"] == old
+    assert said["messages"] == [
+        {"role": "assistant", "content": None, "tool_calls": call("kept")},
+        {"role": "tool", "content": "Error: there is no result of this call", "tool_call_id": "kept"},
+        {"role": "user", "content": "Good."},
+    ]
+
+
+def test_half_a_character_is_named_as_what_it_is(tmp_path: Path, refold: Run) -> None:
+    for text in (r"a\ud83db", r"a\uDE00", r"\\\ud83d\ud83d\ude00"):
+        (tmp_path / "half.jsonl").write_text(f'{{"messages":[{{"role":"user","content":"{text}"}}]}}')
+        ended = refold("import", tmp_path / "half.jsonl", "--db", tmp_path / "none")
+        assert (ended.code, "is a lone surrogate, half of a character" in ended.err) == (1, True), ended.err
+    (tmp_path / "whole.jsonl").write_text(r'{"messages":[{"role":"user","content":"\ud83d\ude00 \\ud83d"}]}')
+    assert refold("import", tmp_path / "whole.jsonl", "--db", tmp_path / "some").code == 0
+
+
+@pytest.mark.parametrize("left", [b"", b"no LMDB file", bytes(70_000)])
+def test_a_store_whose_file_is_none_any_more_ends_with_3(store: Path, refold: Run, tmp_path: Path, left: bytes) -> None:
+    (store / "data.mdb").write_bytes(left)
+    for verb in (("list",), ("show", CHAT), ("log",), ("verify",), ("doctor",), ("fork", CHAT, "new")):
+        ended = refold(*verb, "--db", store)
+        assert ended.code == 3, verb
+        assert "restore a backup" in ended.out + ended.err
+    assert refold("recover", store, tmp_path / "new").code == 3
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "data.mdb").write_bytes(left)
+    assert refold("list", "--db", tmp_path / "foreign").code == 1, "there never was a store"
+
+
 @pytest.mark.parametrize("form", ["refold", "openai"])
 def test_an_export_replaces_a_file_only_if_that_is_given(store: Path, refold: Run, tmp_path: Path, form: str) -> None:
     path = tmp_path / "log.jsonl"

@@ -403,3 +403,11 @@ def test_the_command_ends_with_the_code_of_what_it_found(store: Path, refold: Ca
     assert out.splitlines()[1].strip().startswith("give the path of a store")
     (store / "data.mdb").write_bytes((store / "data.mdb").read_bytes()[:20_000])
     assert refold("doctor", "--db", store, "--json")[0] == 3
+
+
+def test_a_backup_has_no_ballast_and_needs_none(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        memory.profile().set("a", "b")
+        memory.backup(tmp_path / "backup")
+    (ballast,) = [check for check in examine(str(tmp_path / "backup")).checks if check.name == "ballast"]
+    assert ballast.state == "ok", ballast

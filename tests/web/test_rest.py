@@ -312,6 +312,14 @@ def test_a_number_above_the_last_seq_counts_as_words(client: TestClient, memory:
     assert (nowhere.status_code, "none holds it as words" in nowhere.json()["detail"]) == (404, True)
 
 
+def test_a_fork_to_a_name_that_is_taken_says_what_to_do(client: TestClient) -> None:
+    taken = client.post("/api/sessions/trip/fork", json={"id": "trip"})
+    assert (taken.status_code, taken.json()["detail"]) == (
+        409,
+        "there is a session 'trip' already; give an id that is new",
+    )
+
+
 def test_reading_writes_nothing(memory: Memory) -> None:
     client = client_of(memory, writes=False)
     head = memory.head

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY, EXIT_INTERRUPTED
 from refold.cli.output import Console, Line, escape_controls, escape_line, print_json, tell
-from refold.errors import InvalidInput, NotFound, RefoldError, StoreCorrupt
+from refold.errors import InvalidInput, NotFound, RefoldError, StoreCorrupt, StoreVersion
 
 if TYPE_CHECKING:
     from refold import Conversation, Memory, Project
@@ -99,7 +99,8 @@ def recover_store(backup: str, new: str, **options: Any) -> "Recovered":
     source = _fixed_source()
     if source is not None:
         options |= {"clock_ns": source.clock_ns, "random_bytes": source.random_bytes}
-    return recover(backup, new, **options)
+    with name_damage(backup):
+        return recover(backup, new, **options)
 
 
 def move_store(source: str, target: str, **options: Any) -> "Moved":
@@ -113,10 +114,28 @@ def move_store(source: str, target: str, **options: Any) -> "Moved":
 
 
 @contextmanager
+def name_damage(path: str) -> "Generator[None]":
+    """Raise `StoreCorrupt` if a directory is no store because the file of the one that was there is damaged."""
+    try:
+        yield
+    except StoreVersion as error:
+        from refold.engine.verify import has_store_traces
+        from refold.log import inspect
+        from refold.log.directory import holds_store
+
+        problem = inspect.problem(path) if holds_store(path) and has_store_traces(path) else ""
+        if not problem:
+            raise
+        advice = "restore a backup with `refold recover BACKUP NEW`"
+        raise StoreCorrupt(f"the store at {path} is damaged ({problem}); {advice}") from error
+
+
+@contextmanager
 def open_for_reading(path: str, *, advice: str | None = None, **options: Any) -> "Generator[Memory]":
     """Open an existing store for reading; `advice` says what to do if there is none."""
     try:
-        memory = open_memory(path, readonly=True, **options)
+        with name_damage(path):
+            memory = open_memory(path, readonly=True, **options)
     except NotFound as error:
         advice = advice or f"`refold import FILE --db {path}` creates one"
         raise NotFound(f"there is no store at {path}; {advice}") from error

@@ -222,7 +222,22 @@ def decode_json(text: bytes, problem: str, advice: str) -> Any:
     try:
         return _DECODE(text)
     except checks.UNDECODABLE as error:
-        raise InvalidInput(f"{problem} ({error}); {advice}") from error
+        halves = (each.group() for each in _ESCAPE.finditer(text) if each["half"])
+        half = next(halves, None)
+        # The parser calls half of a pair truncated input.
+        reason = (
+            error
+            if half is None
+            else f"{half.decode()} is a lone surrogate, half of a character; \\ufffd can replace it"
+        )
+        raise InvalidInput(f"{problem} ({reason}); {advice}") from error
+
+
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+"""An escape in JSON; ``half`` is one half of a pair of surrogates without the other."""
 
 
 def _remaining_bytes(file: BinaryIO) -> int:
@@ -624,7 +639,13 @@ def render_message(message: Message) -> Fields:
         fields |= dict.fromkeys(_names(cast("Fields", exceptions).get("null")))
         for field in _names(cast("Fields", exceptions).get("absent")):
             fields.pop(field, None)
+    call = (message.metadata or {}).get(_OLD_CALL_KEY)
+    if message.role == "assistant" and message.tool_calls is None and isinstance(call, dict):
+        fields[_OLD_CALL_KEY] = call
     return fields
+
+
+_OLD_CALL_KEY: Final = "function_call"  # OpenAI's form of a call before there were tools; it stays in the metadata.
 
 
 def _names(listed: object) -> list[str]:

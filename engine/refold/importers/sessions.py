@@ -6,7 +6,7 @@ Known messages are left alone.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, BinaryIO, Final, TypeAlias, TypeVar
@@ -22,6 +22,7 @@ from refold.importers.formats import (
     LOCOMO,
     OPENAI,
     SWE_AGENT,
+    Fields,
     MemoryFormat,
     SessionFormat,
     SourceConversation,
@@ -31,6 +32,7 @@ from refold.importers.formats import (
 )
 from refold.importers.traces import CLAUDE_CODE, OTEL
 from refold.importers.values import stream_name
+from refold.memory.wires import NO_RESULT
 from refold.message import MessageAppended, imported_messages
 
 
@@ -57,12 +59,28 @@ def _appended_messages(memory: Memory, conversation_id: str) -> Iterator[Message
 
 
 def export_openai(memory: Memory, file: IO[bytes]) -> int:
-    """Write every conversation as a line of OpenAI chat messages, the oldest first; return how many were written."""
+    """Write every conversation as a line of OpenAI chat messages, the oldest first; return how many were written.
+
+    Erased messages are left out, with the answers to their calls; an erased answer says that it has no result. So a
+    provider takes what is left.
+    """
     ids = sorted(memory.conversations(), key=lambda each: next(memory.conversation(each).events()).stamp.seq)
     for conversation_id in ids:
-        messages = [render_message(message) for message in transcript(memory, conversation_id)]
+        messages = list(_export_messages(transcript(memory, conversation_id)))
         file.write(msgspec.json.encode({"id": conversation_id, "messages": messages}) + b"\n")
     return len(ids)
+
+
+def _export_messages(messages: Iterable[Message]) -> Iterator[Fields]:
+    gone = set[str]()
+    for message in messages:
+        if not message.erased:
+            if message.tool_call_id is None or message.tool_call_id not in gone:
+                yield render_message(message)
+        elif message.tool_call_id is None:
+            gone.update(message.event.call_ids)
+        elif message.tool_call_id not in gone:
+            yield {"role": message.role, "content": NO_RESULT, "tool_call_id": message.tool_call_id}
 
 
 # refold's own JSONL: an export, which loads into an empty store with every stamp as it was, or next to other events.

@@ -142,15 +142,18 @@ def fork_session(site: Site, request: Request, body: Body) -> Response:
         try:
             fork = chat.fork(name, at=at, **options(request).to_dict())
         except InvalidInput as error:
-            return _conflict(error, bool(site.memory.conversation(name).version))
+            is_there = bool(site.memory.conversation(name).version)
+            return _conflict(
+                error, is_there, f"there is a session {checks.brief(name)} already; give an id that is new"
+            )
     return answer(request, {"id": fork.id}, version=fork.version, seq=site.memory.head, status=201)
 
 
-def _conflict(error: InvalidInput, is_there: bool) -> Response:  # noqa: FBT001 - whether the new name exists
-    """Answer that a name is taken, if that is the cause; else raise the error."""
+def _conflict(error: InvalidInput, is_there: bool, text: str = "") -> Response:  # noqa: FBT001 - whether the name exists
+    """Answer that a name is taken, if that is the cause, with a text or that of the error; else raise the error."""
     if not is_there or isinstance(error, RequestTaken):
         raise error
-    return problem(409, "It is there already", str(error))
+    return problem(409, "It is there already", text or str(error))
 
 
 def _parse_seq(site: Site, value: Any) -> Any:

@@ -23,8 +23,8 @@ from refold.event import (
     decode_json,
     unpack_json,
 )
-from refold.limits import VALUE_BYTES_MAX
-from refold.text import TokenCounter, countable_texts, sha256
+from refold.limits import MEDIA_TOKENS, VALUE_BYTES_MAX
+from refold.text import TokenCounter, countable_texts, media_kinds, sha256
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant", "tool", "function"]
 ROLES: Final[tuple[Role, ...]] = ("system", "developer", "user", "assistant", "tool", "function")
@@ -304,8 +304,8 @@ def message_event(
 ) -> MessageAppended:
     """Return the event of a message: its checked parts, the ids of the calls that it makes and answers, and its tokens.
 
-    A counter as ``tokens`` counts the checked content, so it sees only content that can be stored; a number was checked
-    before.
+    A counter as ``tokens`` counts the texts of the checked content, so it sees only content that can be stored; other
+    blocks count ``MEDIA_TOKENS``. A number was checked before.
     """
     try:
         known = _ROLES[role]
@@ -329,7 +329,8 @@ def message_event(
     if not isinstance(tokens, int):
         stored = text if packed_blocks is None else unpack_json(packed_blocks)
         texts = countable_texts(stored, None if packed_calls is None else unpack_json(packed_calls))
-        tokens = sum(map(checks.tokens, map(tokens.count, texts)))
+        size = sum(map(checks.tokens, map(tokens.count, texts)))
+        tokens = size + sum(MEDIA_TOKENS[kind] for kind in media_kinds(stored))
     return MessageAppended(
         sources,
         message_id,

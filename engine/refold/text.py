@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from functools import cache
 from itertools import pairwise
 from math import ceil
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -210,7 +210,7 @@ def _unspaced_pattern() -> re.Pattern[str]:
 def countable_texts(
     content: str | list[dict[str, Any]] | None, tool_calls: list[dict[str, Any]] | None
 ) -> Iterator[str]:
-    """Yield the texts of a message that a model charges for: text parts, names and arguments of tool calls."""
+    """Yield the texts of a message that a model charges for: text parts, documents that are text, and tool calls."""
     if isinstance(content, str):
         yield content
     elif content is not None:
@@ -221,18 +221,118 @@ def countable_texts(
 
 
 def _texts_of_part(part: dict[str, Any]) -> Iterator[str]:
-    for field in ("text", "name", "thinking"):
+    for field in ("text", "name", "thinking", "refusal"):
         if isinstance(value := part.get(field), str):
             yield value
-    if "input" in part:
-        yield _to_text(part["input"])
-    inner = part.get("content")
+    for field in ("input", "json"):
+        if field in part:
+            yield _to_text(part[field])
+    for field in _GEMINI_CALLS:
+        if isinstance(call := part.get(field), dict):
+            yield from map(_to_text, cast("dict[str, Any]", call).values())
+    media = _media_of(part)
+    if media is not None and media.text is not None:
+        yield media.text
+    inner = _inner_of(part)
     if isinstance(inner, str):
         yield inner
-    elif isinstance(inner, list):
-        for nested in cast("list[object]", inner):
-            if isinstance(nested, dict):
-                yield from _texts_of_part(cast("dict[str, Any]", nested))
+    else:
+        for nested in inner:
+            yield from _texts_of_part(nested)
+
+
+_GEMINI_CALLS: Final = ("functionCall", "function_call", "functionResponse", "function_response")
+
+
+def _inner_of(part: dict[str, Any]) -> str | list[dict[str, Any]]:
+    """Return the text or the blocks in a block: of the result of a tool, or of a document."""
+    source = part.get("source")
+    inner: object = part.get("content")
+    if inner is None and isinstance(source, dict):
+        inner = cast("dict[str, Any]", source).get("content")
+    if isinstance(inner, str):
+        return inner
+    blocks = cast("list[object]", inner) if isinstance(inner, list) else []
+    return [cast("dict[str, Any]", block) for block in blocks if isinstance(block, dict)]
+
+
+# Blocks of messages that are no text, in each provider's format.
+
+
+class _Media(NamedTuple):
+    kind: str
+    text: str | None
+    """The text of a document that is one."""
+
+
+_MEDIA_BY_TYPE: Final = {
+    "image": "image",
+    "image_url": "image",
+    "input_image": "image",
+    "input_audio": "audio",
+    "video_url": "video",
+    "document": "document",
+    "file": "document",
+    "input_file": "document",
+}
+_MEDIA_FIELDS: Final = ("inlineData", "inline_data", "fileData", "file_data")
+_TEXT_TYPES: Final = ("text/", "application/json", "application/xml")
+
+
+def media_kinds(content: str | list[dict[str, Any]] | None) -> Iterator[str]:
+    """Yield the kinds of the images, sounds, videos and documents of a message, without documents that are text.
+
+    >>> list(media_kinds([{"type": "text", "text": "Look:"}, {"type": "image_url", "image_url": {"url": "data:"}}]))
+    ['image']
+    """
+    for part in content if isinstance(content, list) else ():
+        media, inner = _media_of(part), _inner_of(part)
+        if media is not None and media.text is None and not inner:
+            yield media.kind
+        if isinstance(inner, list):
+            yield from media_kinds(inner)
+
+
+def _media_of(part: dict[str, Any]) -> _Media | None:
+    kind = part.get("type")
+    if isinstance(kind, str):
+        known = _MEDIA_BY_TYPE.get(kind)
+        return None if known is None else _Media(known, _document_text(part) if known == "document" else None)
+    for field in _MEDIA_FIELDS:
+        if kind is None and isinstance(file := part.get(field), dict):
+            given = cast("dict[str, Any]", file)
+            media_type = str(given.get("mimeType", given.get("mime_type", "")))
+            main = media_type.partition("/")[0]
+            known = main if main in ("image", "audio", "video") else "document"
+            return _Media(known, _decoded(media_type, given.get("data")))
+    return None
+
+
+def _document_text(part: dict[str, Any]) -> str | None:
+    """Return the text of a document of Anthropic's or OpenAI's, ``None`` for one of another kind."""
+    source, file = part.get("source"), part.get("file", part)
+    if isinstance(source, dict):
+        given = cast("dict[str, Any]", source)
+        if given.get("type") == "text":
+            return text if isinstance(text := given.get("data"), str) else None
+        return _decoded(str(given.get("media_type", "")), given.get("data"))
+    url: object = cast("dict[str, Any]", file).get("file_data") if isinstance(file, dict) else None
+    if isinstance(url, str) and url.startswith("data:"):
+        media_type, _, data = url.removeprefix("data:").partition(";base64,")
+        return _decoded(media_type, data)
+    return None
+
+
+def _decoded(media_type: str, data: object) -> str | None:
+    """Return the text in base64, ``None`` if its media type is not one of texts or it cannot be decoded."""
+    if not media_type.startswith(_TEXT_TYPES) or not isinstance(data, str):
+        return None
+    from base64 import b64decode  # noqa: PLC0415 - only documents pay for it
+
+    try:
+        return b64decode(data, validate=True).decode("utf-8", "replace")
+    except ValueError:
+        return None
 
 
 def _texts_of_call(call: dict[str, Any]) -> Iterator[str]:

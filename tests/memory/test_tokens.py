@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from refold import Memory
+from refold.limits import MEDIA_TOKENS
 from refold.text import ByteClassCounter, TokenCounter
 from tests.support.memories import remembering
 from tests.support.paths import DATA, SAMPLE
@@ -62,7 +63,29 @@ COUNTED: dict[str, tuple[str, Any, list[dict[str, Any]] | None, list[str]]] = {
     "nothing": ("assistant", None, None, []),
     "an empty list": ("user", [], None, []),
     "text parts": ("user", [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], None, ["a", "b"]),
-    "a picture counts nothing": ("user", [{"type": "text", "text": "a"}, IMAGE], None, ["a"]),
+    "a picture has no text": ("user", [{"type": "text", "text": "a"}, IMAGE], None, ["a"]),
+    "a refusal": ("assistant", [{"type": "refusal", "refusal": "no"}], None, ["no"]),
+    "a result in JSON": ("user", [{"json": {"sky": "blue"}}], None, ['{"sky":"blue"}']),
+    "a call of Gemini's": (
+        "assistant",
+        [{"functionCall": {"name": "look", "args": {"at": "sky"}}}],
+        None,
+        ["look", '{"at":"sky"}'],
+    ),
+    "documents that are text": (
+        "user",
+        [
+            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a"}},
+            {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "b"}]}},
+            {"type": "document", "source": {"type": "content", "content": "c"}},
+            {"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "ZA=="}},
+            {"type": "file", "file": {"filename": "e.txt", "file_data": "data:text/plain;base64,ZQ=="}},
+            {"type": "input_file", "filename": "f.txt", "file_data": "data:text/plain;base64,Zg=="},
+            {"inlineData": {"mimeType": "text/plain", "data": "Zw=="}},
+        ],
+        None,
+        list("abcdefg"),
+    ),
     "names and arguments of calls": ("assistant", "hm", [CALL], ["hm", "look", '{"at": "sky"}']),
     "arguments as an object": (
         "assistant",
@@ -105,7 +128,47 @@ def test_what_is_counted(what: str) -> None:
     with Memory(token_counter=counter) as memory:
         message = memory.conversation("chat").append(role, content, tool_calls=calls)
         assert counter.texts == texts
-        assert message.tokens == sum(map(len, texts))
+        pictures = {"a picture has no text": 1, "a result of parts": 1}.get(what, 0)
+        assert message.tokens == sum(map(len, texts)) + pictures * MEDIA_TOKENS["image"]
+
+
+PDF: dict[str, Any] = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
+MEDIA: list[tuple[str, dict[str, Any]]] = [
+    ("image", IMAGE),
+    ("image", {"type": "input_image", "file_id": "f1"}),
+    ("image", {"type": "image", "source": {"type": "url", "url": "https://a.b/c.png"}}),
+    ("image", {"inlineData": {"mimeType": "image/png", "data": "AAAA"}}),
+    ("audio", {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}),
+    ("audio", {"inline_data": {"mime_type": "audio/wav", "data": "AAAA"}}),
+    ("video", {"type": "video_url", "video_url": {"url": "https://a.b/c.mp4"}}),
+    ("video", {"fileData": {"mimeType": "video/mp4", "fileUri": "https://a.b/c"}}),
+    ("document", {"type": "document", "source": PDF}),
+    ("document", {"type": "file", "file": {"file_id": "f1"}}),
+    ("document", {"type": "input_file", "file_url": "https://a.b/c.pdf"}),
+    ("document", {"fileData": {"fileUri": "https://a.b/c.pdf"}}),
+    ("document", {"type": "document", "source": {"type": "base64", "media_type": "text/plain", "data": "?"}}),
+    ("document", {"type": "document", "source": 5}),
+    ("document", {"type": "file", "file": None}),
+]
+
+
+@pytest.mark.parametrize(("kind", "block"), MEDIA)
+def test_a_block_that_is_no_text_counts_an_estimate_by_its_kind(kind: str, block: dict[str, Any]) -> None:
+    with Memory() as memory:
+        chat = memory.conversation("chat")
+        assert chat.append("user", [block]).tokens == MEDIA_TOKENS[kind]
+        nested = {"type": "tool_result", "tool_use_id": "x", "content": [block]}
+        assert chat.append("user", [nested, block]).tokens == 2 * MEDIA_TOKENS[kind]
+        assert chat.append("user", [block], tokens=7).tokens == 7
+
+
+def test_photos_leave_the_window_when_they_are_too_many() -> None:
+    with Memory() as memory:
+        chat = memory.conversation("chat", window_tokens=4_000)
+        for number in range(50):
+            chat.append("user", [{"type": "text", "text": f"photo {number}"}, IMAGE])
+        assert len(chat.window()) == 3
+        assert chat.token_count() <= 4_000
 
 
 class TestCounters:

@@ -410,7 +410,8 @@ class TestMessagesAnthropic:
             ("[1]", {"arguments": [1]}),
             ('"text"', {"arguments": "text"}),
             ({"a": 1}, {"a": 1}),
-            (None, {"arguments": None}),
+            ("null", {}),
+            (None, {}),
         ],
     )
     def test_arguments_of_any_kind_become_an_object(self, arguments: object, shown: object) -> None:

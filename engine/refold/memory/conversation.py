@@ -192,9 +192,10 @@ class Conversation(Handle):
     ) -> Message:
         """Append a message and return it, evicting groups from the window if it exceeds its budget.
 
-        ``tokens=None`` counts the tokens with the memory's token counter, and the count is recorded. ``pinned=None``
-        pins a system prompt: a system or developer message that comes before all others and fits the window.
-        ``occurred`` is the time when it happened (nanoseconds or an aware datetime). ``role`` is system, developer,
+        ``tokens=None`` counts the texts, calls and text documents with the memory's token counter, and the count is
+        recorded. An image, sound, video or other document counts ``refold.limits.MEDIA_TOKENS``, an estimate of 1,000,
+        2,000, 16,000 and 5,000 tokens; give ``tokens`` if you know better. ``pinned=None`` pins a system prompt: a
+        system or developer message that comes before all others and fits the window. ``occurred`` is the time when it happened (nanoseconds or an aware datetime). ``role`` is system, developer,
         user, assistant, tool or function. Messages leave in groups: tool calls leave with their answers. Raises
         ``InvalidInput`` for a wrong type or role, ``LimitExceeded`` if pinned messages alone would exceed the budget,
         ``WrongVersion`` if ``expected`` does not match.

@@ -21,8 +21,8 @@ SET = "To remember permanent facts or preferences, you MUST use the `memory_set`
 MIRROR = "Do NOT attempt to edit profile.json directly using file editing tools."
 INSTRUCTIONS = (
     f"{SET} What holds for this project rather than for the user (a convention, a decision, a mistake to avoid) "
-    "belongs into `memory_add`. What happened today belongs into `journal_append`. What only this conversation needs "
-    "belongs into `memory_write`."
+    "belongs into `memory_add`. What happened today belongs into `journal_append`. What happened on earlier "
+    "days is in `journal_read`. What only this conversation needs belongs into `memory_write`."
 )
 
 
@@ -76,7 +76,7 @@ def test_instructions_speak_of_the_tools_that_the_model_gets_and_of_no_others(me
     assert memory.context(chat).text == INSTRUCTIONS
     assert memory.context(chat, tools=()).parts == ()
     assert memory.context(chat, tools=["memory_set", "Bash"]).text == SET
-    for name in ("memory_add", "journal_append", "memory_write"):
+    for name in ("memory_add", "journal_append", "journal_read", "memory_write"):
         memory.tools.unregister(name)
     assert memory.context(chat).text == SET
     assert memory.rebuild(memory.show(memory.context(chat))).context.text == SET

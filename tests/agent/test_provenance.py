@@ -71,6 +71,7 @@ CALLS: dict[str, list[tuple[str, Arguments]]] = {
     "memory_update": [("memory_update", lambda memory: newest(memory) | {"content": WORDS})],
     "memory_forget": [("memory_add", {"content": WORDS}), ("memory_forget", newest)],
     "journal_append": [("journal_append", {"text": WORDS})],
+    "journal_read": [("journal_append", {"text": WORDS}), ("journal_read", {})],
     "memory": [
         ("memory", {"command": "create", "path": "/memories/note.txt", "file_text": f"{WORDS}\n"}),
         ("memory", {"command": "view", "path": "/memories/note.txt"}),
@@ -781,11 +782,16 @@ def replaces_a_message(told: Told) -> None:
     told.chat.replace(message.id, f"The {WORDS} is valid.")
 
 
+def in_the_journal(told: Told) -> None:
+    told.memory.journal().append(f"Renewed the {WORDS}.")
+
+
 VIEW = {"command": "view", "path": "/memories/a/note.txt"}
 SHOWING: list[tuple[str, Callable[[Told], None], dict[str, Any]]] = [
     ("memory_search", in_a_memory, {"query": "the passport number"}),
     ("memory_search", changes_a_memory, {"query": "the passport number"}),
     ("conversation_search", in_a_message, {"query": "passport number"}),
+    ("journal_read", in_the_journal, {}),
     ("memory_read", in_the_scratchpad, {"key": "passport"}),
     ("memory_read", in_the_scratchpad, {}),
     ("memory_read", notes_in_the_scratchpad, {}),

@@ -12,12 +12,12 @@ from msgspec import Meta, Struct
 
 from refold import InvalidInput, LimitExceeded, Memory
 from refold.agent import FunctionTool, ToolContext, ToolFailed, ToolRegistry
-from refold.limits import TOOL_ARGUMENTS_BYTES_MAX, TOOLS_COUNT_MAX
+from refold.limits import NOTES_CHARS_DEFAULT, TOOL_ARGUMENTS_BYTES_MAX, TOOLS_COUNT_MAX
 from refold.views.session import ToolExecuted
 
 NAMES = [
     *("memory_write", "memory_read", "memory_set", "memory_delete", "memory_add", "memory_search"),
-    *("conversation_search", "memory_update", "memory_forget", "working_memory_read", "journal_append"),
+    *("conversation_search", "memory_update", "memory_forget", "working_memory_read", "journal_append", "journal_read"),
 ]
 
 
@@ -144,6 +144,20 @@ def test_permanent_facts_are_set_and_deleted(memory: Memory) -> None:
     assert call("memory_set", key="theme", value=5) == "Error: invalid input: 'value' must be of type string"
 
 
+@pytest.mark.parametrize("alike", ["NAMe", " name ", "NAME", "name\n"])
+def test_a_key_that_differs_only_in_case_or_spaces_is_the_same_fact(memory: Memory, alike: str) -> None:
+    call = caller(memory)
+    call("memory_set", key=" name ", value="Kim")
+    assert call("memory_set", key=alike, value="Kat") == {"status": "ok", "key": "name", "value": "Kat"}
+    assert memory.profile().items() == [("name", "Kat")]
+    memory.profile().set("Name", "Kit")
+    call("memory_set", key="Name", value="Kay")
+    assert memory.profile().items() == [("name", "Kat"), ("Name", "Kay")]
+    memory.profile().delete("Name")
+    assert call("memory_delete", key=alike) == {"status": "ok", "key": "name", "existed": True}
+    assert call("memory_set", key=" ", value="x") == "Error: invalid input: key must not be empty"
+
+
 def test_memories_are_added_found_changed_and_forgotten(memory: Memory) -> None:
     chat = memory.conversation("A", project="acme")
     chat.append("user", "Use pnpm.")
@@ -219,6 +233,42 @@ def test_what_the_other_tools_refuse_appends_nothing(
 def test_notes_of_the_day_are_appended(memory: Memory) -> None:
     assert caller(memory)("journal_append", text="Chose LMDB.") == {"status": "ok", "day": "2026-11-18"}
     assert [note.text for note in memory.journal().recent()] == ["Chose LMDB."]
+
+
+def test_notes_of_earlier_days_are_read(memory: Memory) -> None:
+    call = caller(memory)
+    assert call("journal_read") == {"first": "2026-11-11", "last": "2026-11-18", "notes": []}
+    for day in ("2026-11-12", "2026-11-10", "2026-11-18", "2026-11-12"):
+        memory.journal().append(f"Ran on {day}.", day=day)
+    memory.journal("theirs").append("Swam.")
+
+    def days(**arguments: str) -> list[str]:
+        shown = call("journal_read", **arguments)
+        assert all(note["text"] == f"Ran on {note['day']}." for note in shown["notes"])
+        return [note["day"][-2:] for note in shown["notes"]]
+
+    assert days() == ["12", "12", "18"]
+    assert days(last="2026-11-17") == ["10", "12", "12"]
+    assert days(first="2026-11-01") == ["10", "12", "12", "18"]
+    assert days(first="2026-11-10", last="2026-11-10") == ["10"]
+    assert call("journal_read", first="2026-11-19") == (
+        "Error: invalid input: first is 2026-11-19, after last, 2026-11-18; give the earlier day as first"
+    )
+    assert call("journal_read", last="last week").startswith("Error: invalid input: last is 'last week'; give a day")
+
+
+def test_of_too_many_notes_the_newest_are_read_and_the_others_counted(memory: Memory) -> None:
+    for number in range(10):
+        memory.journal().append(f"{number}" * (NOTES_CHARS_DEFAULT // 3), day=f"2026-11-1{number % 5}")
+    shown = caller(memory)("journal_read")
+    assert [(note["day"], note["text"][0]) for note in shown["notes"]] == [
+        ("2026-11-13", "8"),
+        ("2026-11-14", "4"),
+        ("2026-11-14", "9"),
+    ]
+    assert shown["left_out"] == 5
+    memory.journal().append("x" * (NOTES_CHARS_DEFAULT + 1), day="2026-11-18")
+    assert [note["text"][0] for note in caller(memory)("journal_read")["notes"]] == ["x"]
 
 
 # Arguments as models write them.

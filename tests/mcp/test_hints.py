@@ -27,6 +27,7 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "memory_update": [{"id": "ID", "content": "Something else"}],
     "memory_forget": [{"id": "ID"}],
     "journal_append": [{"text": "a line"}],
+    "journal_read": [{}, {"first": "2026-01-01", "last": "2026-01-02"}],
 }
 
 

@@ -217,7 +217,7 @@ def test_what_only_reads_leaves_no_trace(memory: Memory) -> None:
     async def use(client: Client) -> None:
         tools = (await client.list_tools()).tools
         assert [tool.name for tool in tools] == [
-            *("memory_read", "memory_search", "conversation_search", "working_memory_read"),
+            *("memory_read", "memory_search", "conversation_search", "working_memory_read", "journal_read"),
         ]
         assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in tools)
         found = await call(client, "memory_search", {"query": "pnpm", "category": "fact"})

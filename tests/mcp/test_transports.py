@@ -202,6 +202,7 @@ def test_a_server_that_only_reads_follows_who_writes(store: Path) -> None:
                 "memory_search",
                 "conversation_search",
                 "working_memory_read",
+                "journal_read",
             ]
             async with client.listen(resource_subscriptions=[uri]) as changes:
                 await asyncio.to_thread(write)

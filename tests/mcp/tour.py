@@ -106,6 +106,7 @@ async def _use_tools(client: Client, mark: str) -> None:
         Asked("memory_delete", {"key": f"no {mark}"}, {"existed": False}),
         Asked("conversation_search", {"query": mark}, {"messages": []}),
         Asked("journal_append", {"text": f"began {mark}"}, {"status": "ok"}),
+        Asked("journal_read", {"first": "2020-01-01", "last": "2020-01-02"}, {"last": "2020-01-02"}),
     ]
     for name, arguments, fields in called:
         value = await call(client, name, arguments)

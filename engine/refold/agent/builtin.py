@@ -1,6 +1,8 @@
 """The built-in tools of every memory, in the order shown to models, and the file-like memory tool."""
 
+from bisect import bisect_right
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, Final
 
 from refold import checks
@@ -8,14 +10,17 @@ from refold.agent.candidates import learned_ns
 from refold.agent.tools import FunctionTool, ToolContext, ToolFailed, ToolRefused, ToolRegistry
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.fold import State
+from refold.limits import NOTES_CHARS_DEFAULT
 from refold.memory.conversation import Conversation
 from refold.memory.files import Files
+from refold.memory.handles import Profile, today_of
 from refold.memory.memory import Memory
-from refold.memory.options import core_of, day_at
+from refold.memory.options import core_of, day_at, days_before
 from refold.message import Message
 from refold.results import Hits
 from refold.text import countable_texts
 from refold.views.board import PARTS
+from refold.views.profile import JOURNAL, Note
 from refold.views.scratchpad import SCRATCH
 from refold.views.window import WINDOW
 
@@ -114,17 +119,32 @@ def _text_argument(arguments: dict[str, Any], field: str) -> str | None:
 
 _HITS_COUNT_DEFAULT: Final = 10
 _SCORE_DIGITS: Final = 4
+_NOTES_DAYS: Final = 7  # The days before the last one whose notes are read by default.
 _CHANGEABLE: Final = ("content", "category", "importance", "keywords")
 
 
 def _set_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    key, value = arguments["key"], arguments["value"]
-    context.memory.profile(context.profile_name).set(key, value, sources=context.sources())
+    profile, value = context.memory.profile(context.profile_name), arguments["value"]
+    key = _fact_key(profile, _content(arguments, "key"))
+    profile.set(key, value, sources=context.sources())
     return {"status": "ok", "key": key, "value": value}
 
 
+def _fact_key(profile: Profile, given: str) -> str:
+    """Return the key that is there already if the given one differs only in case or spaces: a model writes either."""
+    known = [key for key, _ in profile.items()]
+    wanted = _plain_key(given)
+    alike = (key for key in known if _plain_key(key) == wanted)
+    return given if given in known else next(alike, given.strip())
+
+
+def _plain_key(key: str) -> str:
+    return " ".join(key.split()).casefold()
+
+
 def _delete_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    key, profile = arguments["key"], context.memory.profile(context.profile_name)
+    profile = context.memory.profile(context.profile_name)
+    key = _fact_key(profile, arguments["key"])
     return {"status": "ok", "key": key, "existed": profile.delete(key, sources=context.sources())}
 
 
@@ -197,6 +217,29 @@ def _append_note(arguments: dict[str, Any], context: ToolContext) -> dict[str, A
     text = _content(arguments, "text")
     note = context.memory.journal(context.journal_name).append(text, sources=context.sources())
     return {"status": "ok", "day": note.day}
+
+
+def _read_notes(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    core, at = core_of(context.memory)
+    last = arguments.get("last")
+    last = today_of(core, at) if last is None else checks.day(last, "last")
+    first = arguments.get("first")
+    first = days_before(last, _NOTES_DAYS) if first is None else checks.day(first, "first")
+    if first > last:
+        checks.invalid(f"first is {first}, after last, {last}; give the earlier day as first")
+
+    def notes(state: State) -> list[tuple[int, Note]]:
+        days = state.part(JOURNAL).days
+        return [noted for day in sorted(days, reverse=True) if first <= day <= last for noted in reversed(days[day])]
+
+    # The newest come first here, because the oldest are left out where there are too many.
+    found = core.read(f"journal/{context.journal_name}", notes, at)
+    ends = accumulate(len(note.text) for _, note in found)
+    count = max(bisect_right(list(ends), NOTES_CHARS_DEFAULT), 1)
+    shown, left_out = found[:count][::-1], len(found[count:])
+    context.cite([seq for seq, _ in shown])
+    rows = [{"day": note.day, "text": note.text} for _, note in shown]
+    return {"first": first, "last": last, "notes": rows} | ({"left_out": left_out} if left_out else {})
 
 
 def _content(arguments: dict[str, Any], field: str) -> str:
@@ -340,6 +383,15 @@ TOOLS: Final = (
         "text",
         "Append a line to today's notes: what happened, what was decided.",
         text=_text("The note"),
+    ),
+    _tool(
+        "journal_read",
+        _read_notes,
+        READS,
+        "",
+        "Read the notes of earlier days, oldest first; without days, those of today and the seven days before.",
+        first=_text("First day, as YYYY-MM-DD (default: seven days before the last)"),
+        last=_text("Last day, as YYYY-MM-DD (default: today)"),
     ),
 )
 

@@ -64,6 +64,7 @@ _SENTENCES: Final = {
         "into `memory_add`."
     ),
     "journal_append": "What happened today belongs into `journal_append`.",
+    "journal_read": "What happened on earlier days is in `journal_read`.",
     "memory_write": "What only this conversation needs belongs into `memory_write`.",
 }
 TOPICS: Final = tuple(_SENTENCES)

@@ -124,6 +124,13 @@ class Profile(Handle):
         return store.erase_stream(self._core, self._stream, self._at, derived, forks)
 
 
+def today_of(core: Core, at: int | None) -> str:
+    """Return the current day in the memory's time zone; for a frozen handle, the day of its seq."""
+    engine = core.engine
+    now_ns = engine.reader.now_ns() if at is None else reader.time_at_seq(engine.reader.log, at)
+    return day_at(now_ns, core.timezone)
+
+
 class Journal(Handle):
     """A handle on one journal: append-only notes by day.
 
@@ -184,9 +191,7 @@ class Journal(Handle):
         checks.count(days, "days")
         if not days:
             return []
-        engine = self._core.engine
-        now_ns = engine.reader.now_ns() if self._at is None else reader.time_at_seq(engine.reader.log, self._at)
-        today = day_at(now_ns, self._core.timezone)
+        today = today_of(self._core, self._at)
         first = days_before(today, days - 1)
         return self._read(lambda state: state.part(JOURNAL).between(first, today))
 

@@ -195,10 +195,11 @@ class Conversation(Handle):
         ``tokens=None`` counts the texts, calls and text documents with the memory's token counter, and the count is
         recorded. An image, sound, video or other document counts ``refold.limits.MEDIA_TOKENS``, an estimate of 1,000,
         2,000, 16,000 and 5,000 tokens; give ``tokens`` if you know better. ``pinned=None`` pins a system prompt: a
-        system or developer message that comes before all others and fits the window. ``occurred`` is the time when it happened (nanoseconds or an aware datetime). ``role`` is system, developer,
-        user, assistant, tool or function. Messages leave in groups: tool calls leave with their answers. Raises
-        ``InvalidInput`` for a wrong type or role, ``LimitExceeded`` if pinned messages alone would exceed the budget,
-        ``WrongVersion`` if ``expected`` does not match.
+        system or developer message that comes before all others and fits the window. ``occurred`` is the time when it
+        happened (nanoseconds or an aware datetime). ``role`` is system, developer, user, assistant, tool or function.
+        Messages leave in groups: tool calls leave with their answers. Raises ``InvalidInput`` for a wrong type or role,
+        ``LimitExceeded`` if pinned messages alone would exceed the budget, ``WrongVersion`` if ``expected`` does not
+        match.
 
         >>> chat.append("user", "Hello!", tokens=3).role
         'user'

@@ -1,11 +1,14 @@
 """Earlier messages in a context: which of them answer a question, and which are never shown."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from refold import Context, Memory, NotFound, Snapshot
 from refold.agent import ContextBudget
+from refold.engine.loader import Loader
+from refold.event import Recorded
 from refold.views.session import ContextShown
 from tests.support.bounds import lowered
 from tests.support.memories import Clock, assert_sound, remembering
@@ -498,6 +501,59 @@ def test_only_the_newest_events_are_looked_at_and_no_earlier_search_shows(tmp_pa
             for number in (19, 7, 13):
                 again = copy.context(copy.conversation(f"asked {number}").at(heads[number]), query=ASKED)
                 assert again.parts == warm[number].parts, "a cold search finds what a warm one does"
+
+
+def test_what_others_write_makes_nothing_of_a_project_forgotten(tmp_path: Path) -> None:
+    with lowered(EARLIER_MESSAGES_COUNT=5), remembering(tmp_path / "store") as memory:
+        seq = told(memory)
+        for number in range(30):
+            memory.conversation("others", project="umbrella").append("user", f"Parcel {number} left the depot.")
+            memory.table("metrics").put(f"k{number}", number)
+            memory.project("umbrella").add(f"Parcel {number} left the depot of Mainz.")
+        assert ask(memory).seqs == (seq,)
+    with lowered(EARLIER_MESSAGES_COUNT=5), Memory(tmp_path / "store") as memory:
+        assert ask(memory, "after opening").seqs == (seq,)
+
+
+def test_the_newest_messages_of_a_project_are_searched_whatever_was_searched_before(tmp_path: Path) -> None:
+    with lowered(EARLIER_MESSAGES_COUNT=6), Memory(tmp_path / "store") as memory:
+        warm: list[tuple[str, int, Context]] = []
+        chats = [memory.conversation(name, project="acme") for name in ("a", "b")]
+        for number in range(20):
+            message = chats[number % 2].append("user", f"{LETTER} Number {number}.")
+            memory.conversation("others", project="umbrella").append("user", LETTER)
+            if number == 12:
+                chats[0].replace(message, f"{LETTER} Number twelve.")
+            chat = memory.conversation(f"asks {number}", project="umbrella")
+            context = memory.context(chat, query=ASKED, project="acme")
+            newest = sorted(each.seq for chat in chats for each in chat.history())[-6:]
+            assert context.seqs, number
+            assert all(seq >= newest[0] for seq in context.seqs)
+            warm.append((chat.id, memory.head, context))
+    for name, head, context in (warm[19], warm[7], warm[13]):
+        with lowered(EARLIER_MESSAGES_COUNT=6), Memory(tmp_path / "store") as memory:
+            again = memory.context(memory.conversation(name).at(head), query=ASKED, project="acme")
+            assert again.parts == context.parts, "a cold search finds what a warm one does"
+
+
+def test_a_first_search_decodes_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Memory(tmp_path / "store") as memory:
+        seq = told(memory)
+        for _ in range(10):
+            with memory.batch():
+                for number in range(200):
+                    memory.conversation("others", project="umbrella").append("user", f"Parcel {number} left.")
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("now", project="acme")
+        decoded, found = list[int](), Loader.recorded_events
+
+        def counting(loader: Loader, seqs: Sequence[int]) -> list[Recorded]:
+            decoded.extend(seqs)
+            return found(loader, seqs)
+
+        monkeypatch.setattr(Loader, "recorded_events", counting)
+        assert memory.context(chat, query=ASKED).seqs == (seq,)
+        assert len(decoded) < 100, "of 2,000 events"
 
 
 def test_a_conversation_that_began_long_ago_stays_in_its_project(memory: Memory) -> None:

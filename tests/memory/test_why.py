@@ -303,6 +303,10 @@ class TestEarlierMessages:
         assert text.endswith(f"; it came after seq {origin}, as of which the context was built")
         with lowered(EARLIER_EVENTS_COUNT=2):
             assert self.absence(memory, said) == "only the newest 2 events are searched for earlier messages"
+        with lowered(EARLIER_MESSAGES_COUNT=1):
+            assert self.absence(memory, said) == (
+                "only the newest 1 messages of project/acme are searched for earlier ones"
+            )
 
     def test_a_fork_that_had_parted_or_was_dropped(self, memory: Memory) -> None:
         chat = memory.conversation("now", project="acme")

@@ -170,17 +170,30 @@ def seqs_with(reader: Reader, sought: EventFilter, *, after: int = 0) -> list[in
 
 
 @reports_damage
-def arrays_with(reader: Reader, types: Sequence[type[Event]]) -> Iterator[tuple[int, type[Event], bytes]]:
-    """Yield stream number, type and undecoded event of the events of some types, in every branch and in order."""
+def places_of(
+    reader: Reader, types: Sequence[type[Event]], *, branch: int | None = None, after: int = 0, until: int | None = None
+) -> Iterator[tuple[int, int, type[Event]]]:
+    """Yield seq, stream number and type of the events of some types with ``after < seq <= until``, without decoding.
+
+    They come in order, from one branch or, without ``branch``, from every one.
+    """
+    end = reader.current_head() if until is None else until
     if reader.types_written.isdisjoint(types):
         return
     kinds = {fold.TAGS[event_type]: event_type for event_type in types}
-    for record in records_through(reader.log, 0, reader.current_head()):
-        tags = record.tags
-        if not kinds.keys().isdisjoint(tags):
-            numbers = record.numbers
-            for place in [place for place, tag in enumerate(tags) if tag in kinds]:
-                yield numbers[place], kinds[tags[place]], record.array(place)
+    bounds = None if branch is None else reader.bounds(branch, end)
+    for record in records_through(reader.log, after, end):
+        tags, first = record.tags, record.first_seq
+        if kinds.keys().isdisjoint(tags):
+            continue
+        numbers = record.numbers
+        if bounds is None:
+            ends = dict.fromkeys(numbers, end)
+        else:
+            ends = {head.number: min(end, bounds.get(head.branch, 0)) for head in record.heads}
+        for place, tag in enumerate(tags):
+            if tag in kinds and after < first + place <= ends[numbers[place]]:
+                yield first + place, numbers[place], kinds[tag]
 
 
 @reports_damage

@@ -1,19 +1,25 @@
 """Earlier messages for a context: those that left the window of a conversation, and those of others of its project.
 
-Only the newest events of a branch are searched, so that no search, the first of a process included, takes longer as the
-log grows. The result depends on the log alone, not on earlier searches.
+Only the newest messages of a project are searched, among the newest events of a branch, so that no search, the first of
+a process included, takes longer as the log grows. The result depends on the log alone, not on earlier searches.
 """
 
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice, takewhile
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold.engine.reader import Reader
+from refold.engine.scan import events_before, places_of
 from refold.engine.streams import key_of
 from refold.engine.transaction import erased_count
-from refold.event import ConversationOpened, ForkDropped, Forked, Recorded, StateImported
-from refold.limits import EARLIER_EVENTS_COUNT
+from refold.event import ConversationOpened, Event, ForkDropped, Forked, Recorded, StateImported
+from refold.limits import EARLIER_EVENTS_COUNT, EARLIER_MESSAGES_COUNT, PAGE_EVENTS
+from refold.memory import retractions
 from refold.memory.lineage import Lineage, Span, by_stream
 from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
@@ -51,6 +57,10 @@ _TOO_MANY: Final = "too many messages have"
 _CONVERSATION: Final = "conversation/"
 _FACTS: Final = ("project/", "profile/")
 _LAST: Final = 2**62
+_MESSAGES: Final = frozenset((MessageAppended, MessageReplaced))
+_TYPES: Final = (*_MESSAGES, ConversationOpened, Forked, StateImported, ForkDropped, *retractions.TYPES)
+_SCANNED_COUNT: Final = 4_096  # Events that are taken at a time.
+_BLOCKS_COUNT: Final = 32  # The number of blocks of messages that are kept; each holds those of one project.
 
 
 class Earlier(NamedTuple):
@@ -324,6 +334,29 @@ def _mismatch(
     return f"of the words of {name} {listing} count{but}; the message has {count}{reason and f', and {reason}'}"
 
 
+class _Block:
+    """Consecutive messages of a scope: those of users and models, and which of them were replaced."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._count = 0  # Messages that were read, those of other roles too.
+        self.seqs = array("q")
+        self.replaced: list[tuple[str, int, MessageReplaced]] = []  # Each with its stream and seq.
+
+    def fill(self, seqs: Sequence[int]) -> None:
+        """Read the events that follow those that were read; ``seqs`` are those of all."""
+        while self._count < len(seqs):
+            page = seqs[self._count : self._count + PAGE_EVENTS]
+            with self._reader.state_lock:
+                events = self._reader.loader.recorded_events(page)
+            for event, stamp in events:
+                if isinstance(event, MessageReplaced):
+                    self.replaced.append((stamp.stream, stamp.seq, event))
+                if isinstance(event, StateImported) or getattr(event, "role", "") in _ROLES:
+                    self.seqs.append(stamp.seq)
+            self._count += len(page)
+
+
 class _NewestEvents:
     """The newest events of a branch: the messages of each project, and how conversations are related."""
 
@@ -334,23 +367,47 @@ class _NewestEvents:
         self._branch = branch
         self._seq = after
         # Seqs of the events that brought messages, by project, or by conversation and its forks if they have none.
-        self._scopes: dict[str, list[int]] = {}
+        self._scopes: dict[str, array[int]] = {}
+        self._homes: dict[int, array[int]] = {}  # The same, by the number of each conversation.
+        self._blocks: OrderedDict[tuple[str, int], _Block] = OrderedDict()  # By scope and the place of the first seq.
         self._scope_of: dict[str, str] = {}
         self._bases: dict[str, str] = {}  # Fork -> the stream it was forked from.
         self._lineage = Lineage(reader, branch)
-        self._replaced: list[tuple[str, int, MessageReplaced]] = []  # Each with its stream and seq.
         self._retractions = Retractions()
-        self._questions: dict[str, int] = {}  # Conversation -> the seq of the user's last message.
-        self._question_of: dict[int, int] = {}  # Seq of an answer -> the seq of the message it answers.
+        self._questions: dict[int, int] = {}  # Seq of a message -> the seq of the one that it answers, or 0.
 
     def fill(self, end: int) -> None:
-        """Read the events up to a seq."""
-        for recorded in self._reader.all_events(self._seq, end, self._branch):
-            if recorded.stamp.stream.startswith(_CONVERSATION):
-                self._take(recorded)
-            elif recorded.stamp.stream.startswith(_FACTS):
-                self._retractions.take(recorded)
+        """Scan the events up to a seq, decoding few of them."""
+        found = places_of(self._reader, _TYPES, branch=self._branch, after=self._seq, until=end)
+        while page := list(islice(found, _SCANNED_COUNT)):
+            self._take_page(page)
         self._seq = max(self._seq, end)
+
+    def _take_page(self, page: Sequence[tuple[int, int, type[Event]]]) -> None:
+        names = self._reader.names()
+        with self._reader.state_lock:
+            decoded = iter(
+                self._reader.loader.recorded_events([seq for seq, _, event_type in page if event_type not in _MESSAGES])
+            )
+        for seq, number, event_type in page:
+            if event_type in _MESSAGES:
+                home = self._homes.get(number)
+                if home is None:
+                    home = self._homes[number] = self._seqs_of(names.stream(number))
+                home.append(seq)
+                continue
+            recorded, stream = next(decoded), names.stream(number)
+            if stream.startswith(_CONVERSATION):
+                self._homes.pop(number, None)
+                self._take(recorded)
+                if event_type is StateImported:
+                    self._seqs_of(stream).append(seq)
+            elif stream.startswith(_FACTS):
+                self._retractions.take(recorded)
+
+    def _seqs_of(self, stream: str) -> "array[int]":
+        """Return the seqs of the scope of a conversation."""
+        return self._scopes.setdefault(self._scope_name(stream), array("q"))
 
     def _take(self, recorded: Recorded) -> None:
         event, stamp = recorded
@@ -360,18 +417,20 @@ class _NewestEvents:
         elif isinstance(event, ForkDropped):
             self._scope_of.pop(stamp.stream, None)
             self._bases.pop(stamp.stream, None)
-        if isinstance(event, MessageReplaced):
-            self._replaced.append((stamp.stream, stamp.seq, event))
-            if event.origin in self._question_of:
-                self._question_of[stamp.seq] = self._question_of[event.origin]
-        is_message = isinstance(event, (MessageAppended, MessageReplaced)) and event.role in _ROLES
-        if is_message or isinstance(event, StateImported):
-            self._scopes.setdefault(self._scope_name(stamp.stream), []).append(stamp.seq)
-        if isinstance(event, MessageAppended):
-            if event.role == "user":
-                self._questions[stamp.stream] = stamp.seq
-            elif stamp.stream in self._questions:
-                self._question_of[stamp.seq] = self._questions[stamp.stream]
+
+    def _first_place(self, name: str, end: int) -> int:
+        """Return the place of the first of the newest messages of a scope at a seq."""
+        return max(bisect_right(self._scopes.get(name, ()), end) - EARLIER_MESSAGES_COUNT, 0)
+
+    def _block_of(self, name: str, end: int) -> tuple[str, _Block]:
+        """Return the block that holds the newest messages of a scope at a seq, and its key in the index."""
+        begin = self._first_place(name, end) // EARLIER_MESSAGES_COUNT * EARLIER_MESSAGES_COUNT
+        block = self._blocks.pop((name, begin), None) or _Block(self._reader)
+        block.fill(self._scopes[name][begin : begin + 2 * EARLIER_MESSAGES_COUNT])
+        self._blocks[name, begin] = block
+        if len(self._blocks) > _BLOCKS_COUNT:
+            self._blocks.popitem(last=False)
+        return f"{self._branch}:{self.after}:{begin}:{name}", block
 
     def _record_project(self, recorded: Recorded, project: str | None) -> None:
         """Record the project of a conversation from the event that began it."""
@@ -414,16 +473,32 @@ class _NewestEvents:
 
     def may_be_retracted(self, seq: int, end: int) -> bool:
         """Return whether anything that a message or the message it answers said was retracted at a seq."""
-        return any(
-            self._retractions.is_touched(each, end) for each in (seq, self._question_of.get(seq)) if each is not None
-        )
+        if not self._retractions.has_any:
+            return False
+        return any(self._retractions.is_touched(each, end) for each in (seq, self._question_of(seq)) if each)
 
     def is_retracted(self, message: Message, end: int) -> bool:
         """Return whether all that a message said was retracted at a seq, or all that the message it answers said."""
-        question = self._question_of.get(message.seq)
-        if question is not None and self._retractions.hides(question, None, end):
+        if not self._retractions.has_any:
+            return False
+        question = self._question_of(message.seq)
+        if question and self._retractions.hides(question, None, end):
             return True
         return self._retractions.hides(message.seq, f"{message.role}: {text_of(message)}", end)
+
+    def _question_of(self, seq: int) -> int:
+        """Return the seq of the message of the user that a message of a model answers, or 0."""
+        if seq not in self._questions:
+            with self._reader.state_lock:
+                (recorded,) = self._reader.loader.recorded_events([seq])
+            event, question = recorded.event, 0
+            if isinstance(event, MessageReplaced):
+                question = self._question_of(event.origin)
+            elif isinstance(event, MessageAppended) and event.role != "user":
+                before = takewhile(lambda each: each[0] > self.after, events_before(self._reader, seq))
+                question = next((at for at, each in before if _is_of_user(each)), 0)
+            self._questions[seq] = question
+        return self._questions[seq]
 
     def looks(
         self, stream: str, project: str, after: int, end: int, shown: AbstractSet[int]
@@ -432,11 +507,13 @@ class _NewestEvents:
         own = self._scope_name(stream)
         common = f"project/{project}"
         for name in dict.fromkeys((common, own)):
-            seqs = self._scopes.get(name, [])
+            seqs = self._scopes.get(name, ())
             if any(seq not in shown for seq in reversed(seqs)):
-                key = f"{self._branch}:{self.after}:{name}"
-                look, numbers = self._indexes().of_events(self._reader, key, seqs, after, end)
-                yield look, self._mask(look, numbers, stream, end, shown, is_common=name == common)
+                first = max(after, seqs[self._first_place(name, end)] - 1)
+                key, block = self._block_of(name, end)
+                look, numbers = self._indexes().of_events(self._reader, key, block.seqs, first, end)
+                mask = self._mask(look, numbers, stream, end, shown, is_common=name == common)
+                yield look, mask & look.mask_without(_hidden_rows(block, end, shown)) if block.replaced else mask
 
     def _mask(
         self,
@@ -461,8 +538,7 @@ class _NewestEvents:
         for home in several:
             for span in spans[home]:
                 mask |= (look.streams == numbers[home]) & (look.seqs > span.after) & (look.seqs <= span.until)
-        mask &= ~np.isin(look.seqs, list(shown))
-        return mask & look.mask_without(self._hidden_rows(end, shown)) if self._replaced else mask
+        return mask & ~np.isin(look.seqs, list(shown))
 
     def _family(self, stream: str) -> set[str]:
         """Return a conversation and those with the same origin."""
@@ -495,6 +571,9 @@ class _NewestEvents:
             return f"only the newest {EARLIER_EVENTS_COUNT} events are searched for earlier messages"
         scope, common = self._scope_name(home), f"project/{project}"
         spans = self._spans(stream, end, is_common=scope == common)
+        seqs, first = self._scopes.get(scope, ()), self._first_place(scope, end)
+        if first < len(seqs) and message.seq < seqs[first]:
+            return f"only the newest {EARLIER_MESSAGES_COUNT} messages of {scope} are searched for earlier ones"
         if any(span.after < message.seq <= span.until for span in spans.get(home, ())):
             return ""
         if home in spans or home in self._family(stream):
@@ -517,19 +596,23 @@ class _NewestEvents:
         message = earlier.message
         replaced = (
             (seq, 0)
-            for _, seq, event in self._replaced
+            for block in self._blocks.values()
+            for _, seq, event in block.replaced
             if seq <= end and (event.origin, event.place, event.id) == (message.seq, earlier.place, message.id)
         )
         return {(message.seq, earlier.place), *replaced}
 
-    def _hidden_rows(self, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:
-        """Return seq and place of the messages whose content was replaced later, or is shown already."""
-        known = [each for each in self._replaced if each[1] <= end]
-        last = {(stream, event.id): seq for stream, seq, event in known}
-        hidden = [(event.origin, event.place) for _, _, event in known]
-        return hidden + [
-            (seq, 0) for stream, seq, event in known if last[stream, event.id] != seq or event.origin in shown
-        ]
+
+def _is_of_user(event: Event) -> bool:
+    return isinstance(event, MessageAppended) and event.role == "user"
+
+
+def _hidden_rows(block: _Block, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:
+    """Return seq and place of the messages whose content was replaced later, or is shown already."""
+    known = [each for each in block.replaced if each[1] <= end]
+    last = {(stream, event.id): seq for stream, seq, event in known}
+    hidden = [(event.origin, event.place) for _, _, event in known]
+    return hidden + [(seq, 0) for stream, seq, event in known if last[stream, event.id] != seq or event.origin in shown]
 
 
 def _project(state: Any) -> str | None:

@@ -374,11 +374,11 @@ class Memory:
         """Build the ``Context`` of a conversation for a model, without writing anything.
 
         It shows the window, with the user's message that has no answer yet even if it was evicted, and the memories,
-        earlier sessions and earlier messages that answer ``query``, usually that message; without a query, it shows the
-        most important memories. ``project`` defaults to that of the conversation. ``budget`` bounds the whole context:
-        a number of tokens, or a ``refold.agent.ContextBudget``. ``skills`` are matches from ``skills.select``, or pairs
-        of a name and a text. ``tools`` are the names of the tools that the model gets, by default all of
-        ``memory.tools``; the instructions mention no others.
+        earlier sessions and earlier messages (of the project's newest 20,000) that answer ``query``, usually that
+        message; without a query, the most important memories. ``project`` defaults to that of the conversation.
+        ``budget`` bounds the whole context: a number of tokens, or a ``refold.agent.ContextBudget``. ``skills`` are
+        matches from ``skills.select``, or pairs of a name and a text. ``tools`` are the names of the tools that the
+        model gets, by default all of ``memory.tools``; the instructions mention no others.
 
         >>> memory = Memory()
         >>> memory.profile().set("allergy", "nuts")

@@ -13,6 +13,12 @@ _Key: TypeAlias = tuple[str, str]  # A stream, and the id of a memory or the key
 
 _NEVER: Final = 2**62
 
+TYPES: Final = (
+    *(MemoriesCleared, MemoryAdded, MemoryDeleted, MemoryMerged, MemoryUpdated),
+    *(ProfileDeleted, ProfileSet, Restored),
+)
+"""The events of projects and profiles that state or retract facts."""
+
 
 class _Statement(Struct):
     """A fact as one event recorded it, and the passage that it was extracted from, if that is known."""
@@ -43,6 +49,7 @@ class Retractions:
     def __init__(self) -> None:
         self._facts: dict[_Key, list[_Statement]] = {}
         self._told: dict[int, list[_Statement]] = {}  # By the seq of a message.
+        self.has_any = False  # Whether any fact was ever retracted.
         self._withdrawing: dict[int, int] = {}  # By the seq of a message that led to a removal, the seq of the removal.
 
     def take(self, recorded: Recorded) -> None:
@@ -57,9 +64,11 @@ class Retractions:
             self._facts.setdefault((stream, event.id), []).extend(self._facts.pop((stream, event.other), ()))
             self._add_fact((stream, event.id), event.sources, _Statement(seq, None, []))
         elif isinstance(event, (MemoryDeleted, ProfileDeleted)):
+            self.has_any = True
             self._retract((stream, event.key if isinstance(event, ProfileDeleted) else event.id), seq)
             self._withdrawing |= dict.fromkeys(event.sources, seq)
         elif isinstance(event, MemoriesCleared):
+            self.has_any = True
             for key in self._keys_of(stream):
                 self._retract(key, seq)
         elif isinstance(event, Restored):
@@ -72,7 +81,8 @@ class Retractions:
         return [key for key in self._facts if key[0] == stream]
 
     def _add_fact(self, key: _Key, sources: tuple[int, ...], fact: _Statement) -> None:
-        self._facts.setdefault(key, []).append(fact)
+        if sources:  # A fact that cites no message hides none.
+            self._facts.setdefault(key, []).append(fact)
         for source in sources:
             self._told.setdefault(source, []).append(fact)
 

@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from refold import checks, fold
+from refold import checks
 from refold.engine import batch as batches
 from refold.engine import history, reader
 from refold.engine.conflicts import ANY
 from refold.engine.reader import Request, Side
-from refold.engine.scan import arrays_with
+from refold.engine.scan import places_of
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
@@ -621,11 +621,11 @@ def _streams_with_notes(core: Core, branches: Iterable[int]) -> Iterator[list[st
     names = core.engine.reader.names()
     known = set[str]()  # Conversations that held something in any branch.
     last: dict[tuple[int, str], bool] = {}  # Branch and conversation -> whether they may hold something.
-    for number, event_type, packed in arrays_with(core.engine.reader, (*_FILLING, *_EMPTYING, Forked, Restored)):
+    for seq, number, event_type in places_of(core.engine.reader, (*_FILLING, *_EMPTYING, Forked, Restored)):
         stream = names.stream(number)
         fills = event_type in _FILLING
         if event_type in (Forked, Restored):
-            base = cast("Forked | Restored", fold.decode(packed)).base_stream
+            base = cast("Forked | Restored", core.event(seq).event).base_stream
             fills = bool(base) and names.stream(base) in known
         if fills:
             known.add(stream)

@@ -25,7 +25,8 @@ class Change(Struct, frozen=True):
 class Health(Struct, frozen=True):
     """The health of an open memory: ``ok``, or the name of its first problem and a message with the next step.
 
-    The problem is ``"unreadable"``, ``"unwritable"`` or ``"behind"``. The last means that the copy of a log on a server
+    The problem is ``"unreadable"``, ``"unwritable"`` or ``"behind"``. The first is also that of a copy of a log whose
+    server was set back and lacks commits that the copy has. The last means that the copy of a log on a server
     lacks commits of other writers, or that the server does not answer. For such a copy, ``lag_commits`` is the number
     of commits that it knows of and lacks, and ``lag_seconds`` the time since it last had all of them.
     """

@@ -153,17 +153,22 @@ class TestACopy:
         memory.close()
         assert (memory.health().lag_commits, memory.health().lag_seconds) == (None, None)
 
-    def test_of_a_log_that_lost_commits_gets_ever_further_behind(self, open_shared: Open) -> None:
+    def test_of_a_log_that_lost_commits_is_unreadable_until_they_are_back(
+        self, open_shared: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(replica, "FOLLOW_SECONDS", 0.01)
         with open_shared() as memory:
-            log = log_of(memory)
             memory.profile().set("key", "value")
-            log.position += 7  # As if the server were set back.
-            since = log.whole_at
-            log._take_in(None)
-            assert log.whole_at == since
-            log.position -= 7
-            log._take_in(None)
-            assert log.whole_at > since
+            commits = log_of(memory).commits
+            assert isinstance(commits, RamCommits)
+            lost = commits.commits.pop()
+            assert _becomes(lambda: not memory.health().ok)
+            health = memory.health()
+            assert (health.problem, health.lag_commits) == ("unreadable", None)
+            assert "has lost commits" in health.message
+            commits.commits.append(lost)
+            assert memory.refresh() == memory.head
+            assert memory.health().ok
 
 
 @pytest.mark.parametrize("kind", ["postgres", "nats"])

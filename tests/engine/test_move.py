@@ -119,12 +119,12 @@ def test_one_that_was_cut_off_goes_on_and_is_not_opened_before(
     monkeypatch.setattr(moves, "_COMMIT_BYTES", 500)
     append, room, tries = RamCommits.append, 0, 0
 
-    def cut_off(self: RamCommits, expected: int, packed: bytes) -> int:
+    def cut_off(self: RamCommits, expected: int, packed: bytes, before: bytes | None = None) -> int:
         nonlocal room
         room -= 1
         if room < 0:
             raise StoreUnreachable("it does not answer")
-        return append(self, expected, packed)
+        return append(self, expected, packed, before)
 
     Memory(tmp_path / "other").close()
     monkeypatch.setattr(RamCommits, "append", cut_off)

@@ -16,7 +16,17 @@ from psycopg.sql import SQL, Identifier
 
 from refold import InvalidInput, Memory, NotFound, StoreUnreachable
 from refold.log import postgres
-from refold.log.commits import AppendConflict, CommitBytes, CommitLog, Replacement, hide_password
+from refold.log.commits import (
+    LINK_BYTES,
+    AppendConflict,
+    CommitBytes,
+    CommitLog,
+    CommitsLost,
+    Replacement,
+    hide_password,
+    link_of,
+    pack,
+)
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
 from tests.support.command import COMMAND
@@ -68,6 +78,37 @@ def test_who_was_overtaken_appends_nothing(open_again: Opened) -> None:
             other.append(expected, b"other")
     other.append(first, b"other")
     assert [packed for _, packed in everything(one)] == [b"one", b"other"]
+
+
+@pytest.mark.parametrize("size", [20, 3_000_000])
+def test_who_expects_another_link_than_the_last_one_appends_nothing(open_again: Opened, size: int) -> None:
+    commits, links = open_again(), [b""]
+    numbers, packed = [0], [b""]
+    for place in range(3):
+        packed.append(pack((), [("meta", b"place", bytes([place]) * size)], before=links[-1]))
+        numbers.append(commits.append(numbers[-1], packed[-1], links[-1]))
+        links.append(link_of(packed[-1]))
+    for wrong in (links[1], links[2], bytes(LINK_BYTES)):
+        with pytest.raises(AppendConflict):
+            open_again().append(numbers[-1], b"other", wrong)
+    assert [found.packed for found in everything(commits)] == packed[1:]
+    rest = packed[-1][-LINK_BYTES:].rjust(40, b"r")
+    assert commits.replace([Replacement(numbers[-1], packed[-1], rest)])
+    with pytest.raises(AppendConflict):
+        commits.append(numbers[-1], b"other", links[1])
+    last = commits.append(numbers[-1], b"on")
+    assert everything(open_again())[2:] == [
+        CommitBytes(numbers[-1], rest),
+        CommitBytes(last, b"on"),
+    ]
+
+
+def test_who_asks_for_commits_behind_the_last_one_learns_that_it_is_not_there(open_again: Opened) -> None:
+    commits = open_again()
+    last = commits.append(commits.append(0, b"one"), b"two")
+    assert commits.read(last) == []
+    with pytest.raises(CommitsLost):
+        commits.read(last + 1)
 
 
 def test_of_many_at_once_one_is_first(open_again: Opened) -> None:
@@ -179,7 +220,7 @@ def test_a_machine_that_stands_still_in_its_turn_keeps_nobody_from_writing(open_
 
 def test_a_server_that_stands_still_is_given_up(logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes say so, reads go on, and closing ends; without bounds each would wait for the server, maybe for ever."""
-    monkeypatch.setattr("refold.log.postgres._Connection.seconds", 1.0)
+    monkeypatch.setattr("refold.log.postgres._PostgresConnection.seconds", 1.0)
     monkeypatch.setitem(postgres._DEFAULTS, "connect_timeout", "2")  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr("refold.log.jetstream._SECONDS", 1.0)
     monkeypatch.setattr("refold.log.replica.RECONNECT_SECONDS_MAX", 1)

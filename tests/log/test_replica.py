@@ -15,9 +15,9 @@ from refold.engine import transfer, writer
 from refold.engine.reader import MOVED_KEY
 from refold.limits import PAGE_EVENTS, TURNS_COUNT_MIN
 from refold.log import clean_copy, replica
-from refold.log.commits import AppendConflict, CommitBytes, Replacement, pack
+from refold.log.commits import AppendConflict, CommitBytes, Replacement, link_of, pack
 from refold.log.memory_log import RamLog
-from refold.log.protocol import TurnLost, write
+from refold.log.protocol import Row, TurnLost, write
 from refold.log.record import Sealed
 from refold.log.replica import ReplicaLog
 from tests.support.commits import RamCommits
@@ -58,6 +58,10 @@ def machine(shared: Shared, tmp_path: Path) -> Iterator[Callable[..., Memory]]:
 
 def unreachable(*_: object) -> None:
     raise StoreUnreachable("it does not answer")
+
+
+def secret_files(place: Path) -> list[Path]:
+    return [path for path in place.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
 
 
 def hear_nothing(_: RamCommits, seconds: float) -> int:
@@ -163,10 +167,10 @@ class TestTwoMachines:
         before, append, left = chat.snapshot(), RamCommits.append, [1, 2, 3]
         chat.append("user", "forget it")
 
-        def overtaken(self: RamCommits, expected: int, packed: bytes) -> int:
+        def overtaken(self: RamCommits, expected: int, packed: bytes, before: bytes | None = None) -> int:
             if self is commits_of(one) and left:
                 other.conversation("c").append("user", f"{left.pop()} meanwhile")
-            return append(self, expected, packed)
+            return append(self, expected, packed, before)
 
         monkeypatch.setattr(RamCommits, "append", overtaken)
         chat.restore(before)
@@ -316,6 +320,65 @@ class TestAnErasure:
         closing.join(20)
         assert not closing.is_alive()
 
+    def test_reaches_the_copies_of_processes_that_have_ended(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(RamCommits, "wait", hear_nothing)
+        eraser, *workers = (machine("home") for _ in range(4))
+        message = workers[0].conversation("c").append("user", "a secret text that nobody may find")
+        for worker in workers:
+            worker.refresh()
+        for worker in workers[:2]:
+            worker.close()
+        receipt = eraser.erase([message])
+        copies = [place for place in receipt.beyond_reach if place.startswith("the copy in")]
+        assert len(copies) == 1
+        assert copies[0].startswith(f"the copy in {log_of(workers[2]).local.files.path},")  # type: ignore[union-attr]
+        workers[2].refresh()
+        assert secret_files(tmp_path) == []
+        assert machine("home").state_hash() == machine("home").state_hash() == eraser.state_hash()
+        assert not any("the copy in" in place for place in eraser.erase([message]).beyond_reach)
+
+    def test_reaches_copies_beside_one_that_takes_it_in(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(RamCommits, "wait", hear_nothing)
+        one, other, ended = machine("away"), machine("home"), machine("home")
+        message = one.conversation("c").append("user", "a secret text that nobody may find")
+        for memory in (other, ended):
+            memory.refresh()
+        ended.close()
+        one.erase([message])
+        assert len(secret_files(tmp_path / "home")) == 2
+        other.refresh()
+        assert secret_files(tmp_path) == []
+
+    def test_reaches_the_copy_of_a_process_that_was_killed_before_with_the_next_opening(
+        self, machine: Callable[..., Memory], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(RamCommits, "wait", hear_nothing)
+        one, other = machine("home"), machine("home")
+        message = one.conversation("c").append("user", "a secret text that nobody may find")
+        other.refresh()
+        one.erase([message])
+        other.close()  # Without a look at what others wrote.
+        one.close()
+        assert len(secret_files(tmp_path)) == 1
+        machine("home")
+        assert secret_files(tmp_path) == []
+
+    def test_leaves_the_copies_that_have_taken_it_in(self, machine: Callable[..., Memory], tmp_path: Path) -> None:
+        one, other = machine("home"), machine("home")
+        message = one.conversation("c").append("user", "a secret text that nobody may find")
+        one.erase([message])
+        other.refresh()
+        other.close()
+        data = [path.stat().st_ino for path in tmp_path.rglob("data.mdb")]
+        assert len(data) == 2
+        one.conversation("c").append("user", "more")
+        with machine("home"):
+            assert sorted(path.stat().st_ino for path in tmp_path.rglob("data.mdb")) == sorted(data)
+
     def test_is_finished_by_the_next_one_where_it_was_cut_off(
         self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -394,10 +457,10 @@ class TestAnErasure:
         other.refresh()
         append, marks = RamCommits.append, [b"elsewhere"]
 
-        def overtaken(self: RamCommits, expected: int, packed: bytes) -> int:
+        def overtaken(self: RamCommits, expected: int, packed: bytes, before: bytes | None = None) -> int:
             if self is commits_of(other) and marks:
                 write(log_of(one), (), [("meta", MOVED_KEY, marks.pop())])
-            return append(self, expected, packed)
+            return append(self, expected, packed, before)
 
         monkeypatch.setattr(RamCommits, "append", overtaken)
         with pytest.raises(ReadOnly, match="was moved to elsewhere"):
@@ -413,12 +476,13 @@ class TestAnErasure:
         message = one.conversation("c").append("user", "a secret text that nobody may find")
         append, count = RamCommits.append, 0
 
-        def overtaken(self: RamCommits, expected: int, packed: bytes) -> int:
+        def overtaken(self: RamCommits, expected: int, packed: bytes, before: bytes | None = None) -> int:
             nonlocal count
             if self is commits_of(one) and count < 3:
                 count += 1
-                append(self, len(self.commits), pack((), [("meta", b"other", b"%d" % count)]))
-            return append(self, expected, packed)
+                theirs = pack((), [("meta", b"other", b"%d" % count)], before=link_of(self.commits[-1]))
+                append(self, len(self.commits), theirs)
+            return append(self, expected, packed, before)
 
         monkeypatch.setattr(RamCommits, "append", overtaken)
         assert one.erase([message]).occurrences == 0
@@ -476,9 +540,9 @@ class TestAnAppend:
     ) -> None:
         append, threads, turns = RamCommits.append, 16, 20
 
-        def append_slowly(commits: RamCommits, expected: int, packed: bytes) -> int:
+        def append_slowly(commits: RamCommits, expected: int, packed: bytes, before: bytes | None = None) -> int:
             time.sleep(0.02)
-            return append(commits, expected, packed)
+            return append(commits, expected, packed, before)
 
         monkeypatch.setattr(RamCommits, "append", append_slowly)
         with ExitStack() as stack:
@@ -501,10 +565,10 @@ class TestAnAppend:
         memory, lost = machine(), iter(range(TURNS_COUNT_MIN - 1))
         append = RamCommits.append
 
-        def overtaken(commits: RamCommits, expected: int, packed: bytes) -> int:
+        def overtaken(commits: RamCommits, expected: int, packed: bytes, before: bytes | None = None) -> int:
             if next(lost, None) is not None:
                 raise AppendConflict
-            return append(commits, expected, packed)
+            return append(commits, expected, packed, before)
 
         monkeypatch.setattr(RamCommits, "append", overtaken)
         memory.profile().set("theme", "dark")
@@ -543,8 +607,8 @@ class TestAnAppend:
         chat.append("user", "one")
         append = RamCommits.append
 
-        def interrupted(self: RamCommits, expected: int, packed: bytes) -> int:
-            append(self, expected, packed)
+        def interrupted(self: RamCommits, expected: int, packed: bytes, before: bytes | None = None) -> int:
+            append(self, expected, packed, before)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as cut:
@@ -617,22 +681,96 @@ class TestACopy:
         assert lost not in shared
 
     def test_that_is_open_while_the_server_is_set_back_says_so(
-        self, machine: Callable[..., Memory], shared: Shared
+        self, machine: Callable[..., Memory], shared: Shared, tmp_path: Path
     ) -> None:
         one = machine("one")
         for number in range(5):
             one.conversation("c").append("user", f"{number}")
+        lost = shared[-2:]
         del shared[-2:]
-        with pytest.raises(StoreCorrupt, match="has lost commits"):
-            one.conversation("c").append("user", "more")
+        for ask in (one.refresh, lambda: one.conversation("c").append("user", "more")):
+            with pytest.raises(StoreCorrupt, match=f"has lost commits.* remove {tmp_path}/one/[0-9a-f]+ and open"):
+                ask()
         assert len(one.conversation("c").window()) == 5
+        assert one.health().problem == "unreadable"
+        shared += lost
+        one.conversation("c").append("user", "more")
+        assert one.health().ok
+        assert_sound(one)
+
+    @pytest.mark.parametrize("count", [1, 2, 3])
+    @pytest.mark.parametrize("ask", ["append", "refresh", "request"])
+    def test_that_is_open_while_others_go_on_with_a_log_that_was_set_back_takes_up_neither(
+        self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch, ask: str, count: int
+    ) -> None:
+        """Whether they have written less than it has, as much or more."""
+        monkeypatch.setattr(RamCommits, "wait", hear_nothing)
+        one = machine("one")
+        chat = one.conversation("c")
+        chat.append("user", "kept", request_id="kept")
+        backup = list(shared)
+        chat.append("user", "lost")
+        chat.append("user", "lost too")
+        shared[:] = backup
+        other = machine("other")
+        for number in range(count):
+            other.conversation("c").append("user", f"new {number}")
+        after = list(shared)
+        commits_of(one).connections += 1  # A server that is set back ends its connections.
+
+        def repeat() -> None:
+            chat.append("user", "kept", request_id="kept")
+
+        calls: dict[str, Callable[[], object]] = {
+            "append": lambda: chat.append("user", "on"),
+            "refresh": one.refresh,
+            "request": repeat,
+        }
+        with pytest.raises(StoreCorrupt, match="has lost commits"):
+            calls[ask]()
+        assert shared == after
+        assert one.health().problem == "unreadable"
+        assert [message.content for message in chat.window()] == ["kept", "lost", "lost too"]
+        one.close()
+        with pytest.raises(StoreCorrupt, match="has lost commits"):
+            machine("one")
+        assert other.verify().ok
+
+    def test_whose_last_commit_was_replaced_goes_on(
+        self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Although a server may not know the link of a commit that was replaced."""
+        one, append, refused = machine("one"), RamCommits.append, list[bytes]()
+        one.conversation("c").append("user", "hello")
+
+        def forgetful(self: RamCommits, expected: int, packed: bytes, before: bytes | None = None) -> int:
+            if before is not None and not refused:
+                refused.append(before)
+                raise AppendConflict
+            return append(self, expected, packed, before)
+
+        monkeypatch.setattr(RamCommits, "append", forgetful)
+        one.conversation("c").append("user", "and on")
+        assert refused == [link_of(shared[1])]
+        assert_sound(one)
+
+    def test_names_a_commit_that_does_not_follow_the_one_before(
+        self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(RamCommits, "wait", hear_nothing)
+        one, other = machine(), machine()
+        for number in range(3):
+            other.conversation("c").append("user", f"{number}")
+        del shared[1]
+        with pytest.raises(StoreCorrupt, match="commit 2 of ram://commits does not follow commit 1"):
+            one.refresh()
 
     def test_that_cannot_go_on_says_so_in_the_log_of_the_program(
         self, machine: Callable[..., Memory], shared: Shared, caplog: pytest.LogCaptureFixture
     ) -> None:
         one = machine("one")
         one.conversation("c").append("user", "one")
-        commits_of(one).append(len(shared), pack(sealed(9, [b"nine"]), ()))
+        commits_of(one).append(len(shared), pack(sealed(9, [b"nine"]), (), before=link_of(shared[-1])))
         until = time.monotonic() + 20
         while "goes on at seq 9" not in caplog.text and time.monotonic() < until:
             time.sleep(0.01)
@@ -682,7 +820,7 @@ class TestACopy:
         one, other = machine(), machine()
         other.conversation("c").append("user", "one")
         del shared[1]
-        commits_of(other).append(len(shared), pack(sealed(3, [b"three"]), ()))
+        commits_of(other).append(len(shared), pack(sealed(3, [b"three"]), (), before=link_of(shared[0])))
         with pytest.raises(StoreCorrupt, match="goes on at seq 3"):
             one.refresh()
 
@@ -724,8 +862,11 @@ def test_an_export_is_loaded_once_or_refused_whatever_another_machine_does_meanw
 def test_commits_are_applied_once_however_they_come() -> None:
     commits = RamCommits()
     log = ReplicaLog(commits, RamLog(), readonly=False)
+    link = b""
     for number in range(1, 8):
-        commits.append(number - 1, pack(sealed(number, [b"event %d" % number]), [("names", b"n", b"%d" % number)]))
+        rows: list[Row] = [("names", b"n", b"%d" % number)]
+        commits.append(number - 1, pack(sealed(number, [b"event %d" % number]), rows, before=link))
+        link = link_of(commits.commits[-1])
     before = log.last_commit()
     assert log.refresh()
     assert not log.refresh()

@@ -6,7 +6,16 @@ from contextlib import ExitStack, closing, contextmanager
 from itertools import count
 
 from refold.cli.cluster import NatsServers
-from refold.log.commits import AppendConflict, Check, CommitBytes, CommitLog, ConnectionLost, Replacement
+from refold.log.commits import (
+    AppendConflict,
+    Check,
+    CommitBytes,
+    CommitLog,
+    CommitsLost,
+    ConnectionLost,
+    Replacement,
+    link_of,
+)
 from refold.log.jetstream import JetStreamCommits
 from refold.log.postgres import PostgresCommits
 from tests.support.nats_servers import NetworkedServers, nats_servers
@@ -22,19 +31,22 @@ class RamCommits:
         self.commits: list[bytes] = [] if commits is None else commits
         self.lost: list[str] = []
         self.queued = 0
+        self.connections = 0
         self._bell = threading.Condition()
 
     def head(self) -> int:
         return len(self.commits)
 
     def read(self, after: int) -> list[CommitBytes]:
+        if after > len(self.commits):
+            raise CommitsLost
         return [CommitBytes(number, packed) for number, packed in enumerate(self.commits[after : after + 3], after + 1)]
 
-    def append(self, expected: int, packed: bytes) -> int:
+    def append(self, expected: int, packed: bytes, before: bytes | None = None) -> int:
         how = self.lost.pop(0) if self.lost else ""
         if how == "before":
             raise ConnectionLost("lost before")
-        if expected != len(self.commits):
+        if expected != len(self.commits) or (before and link_of(self.commits[-1]) != before):
             raise AppendConflict
         with self._bell:
             self.commits.append(packed)

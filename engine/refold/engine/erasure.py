@@ -469,7 +469,10 @@ BEYOND_REACH: Final = (
 )
 
 
-ON_A_SERVER: Final = "the write logs of the server and its replicas, and its backups, until they are deleted"
+ON_A_SERVER: Final = (
+    "copies of the log on other machines, under another address or another cache=, until a process opens it there",
+    "the write logs of the server and its replicas, and its backups, until they are deleted",
+)
 """Also beyond reach, for a log on a server."""
 
 
@@ -742,6 +745,15 @@ def _request_rows(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
 # The receipt.
 
 
+def _beyond_reach(engine: Engine) -> tuple[str, ...]:
+    """Return the places that the erasure does not reach; for a log on a server, with the copies that processes use."""
+    if engine.shared is None:
+        return BEYOND_REACH
+    paths = engine.shared.remove_stale_copies()
+    copies = (f"the copy in {path}, until the process that uses it has taken in the erasure" for path in paths)
+    return (*BEYOND_REACH, *copies, *ON_A_SERVER)
+
+
 def _collect_markers(engine: Engine, seqs: Sequence[int], renamed: Collection[int]) -> set[bytes]:
     """Return the texts and byte strings of the bodies at the seqs, their vectors, and the ids of renamed streams."""
     ids = {engine.reader.streams.name_of(number).partition("/")[2].encode() for number in renamed}
@@ -769,7 +781,7 @@ def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Rec
         files=found.files,
         searched_bytes=found.bytes,
         occurrences=found.occurrences,
-        beyond_reach=BEYOND_REACH if engine.shared is None else (*BEYOND_REACH, ON_A_SERVER),
+        beyond_reach=_beyond_reach(engine),
     )
 
 

@@ -14,6 +14,8 @@ def _check_readable(engine: "Engine", _: float) -> None:
     engine.reader.check_open()
     engine.reader.log.head()
     engine.reader.log.durability.check_place()
+    if engine.shared is not None:
+        engine.shared.check_lost()
 
 
 def _check_writable(engine: "Engine", _: float) -> None:

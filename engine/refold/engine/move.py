@@ -16,7 +16,7 @@ from refold.engine.reader import HASH_KEY, MOVED_KEY, STORE_ID_KEY
 from refold.errors import InvalidInput, StoreCorrupt, StoreError
 from refold.event import Erased
 from refold.limits import PAGE_EVENTS
-from refold.log.commits import MOVING_KEY, AppendConflict, CommitLog, hide_password, is_address, pack, unpack
+from refold.log.commits import MOVING_KEY, AppendConflict, CommitLog, hide_password, is_address, link_of, pack, unpack
 from refold.log.disk import build_directory
 from refold.log.protocol import TABLES, Row, scan, write
 from refold.log.record import Sealed
@@ -106,7 +106,7 @@ class _Push:
     def __init__(self, commits: CommitLog, source: Engine) -> None:
         self._commits = commits
         self._source = source
-        self._last = 0
+        self._last, self._link = 0, b""
         self.seq = 0
         """The seq of the last event on the server."""
         self.is_whole = False
@@ -118,7 +118,7 @@ class _Push:
         after, is_same = 0, False
         while page := self._commits.read(after):
             for numbered in page:
-                after = numbered.number
+                after, self._link = numbered.number, link_of(numbered.packed)
                 commit = unpack(numbered, self._commits.name)
                 rows = {(table, key): value for table, key, value in commit.rows}
                 is_same |= rows.get(("meta", MOVING_KEY)) == store == rows.get(("meta", STORE_ID_KEY))
@@ -132,10 +132,12 @@ class _Push:
             self._append((), [*keys, ("meta", MOVING_KEY, store)])
 
     def _append(self, records: "list[Sealed] | tuple[()]", rows: list[Row]) -> None:
+        packed = pack(records, rows, before=self._link)
         try:
-            self._last = self._commits.append(self._last, pack(records, rows))
+            self._last = self._commits.append(self._last, packed, self._link)
         except AppendConflict as error:
             raise InvalidInput(f"another process moves a memory to {self._commits.name}; let it finish") from error
+        self._link = link_of(packed)
 
     def push_records(self, until: int, progress: Progress) -> None:
         """Append the records up to a seq."""

@@ -1,8 +1,11 @@
 """The interface of a shared log: ordered commits on a server, to which several machines append.
 
 A commit holds the records that one turn wrote, and the rows that belong to them. Its bytes are opaque to the server.
+Commits form a chain: each has a link of its own, and the link of the commit before it. A log that was set back and went
+on has other links, even if the numbers are the same.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,7 +16,7 @@ from msgspec import Struct
 
 from refold.errors import InvalidInput, StoreCorrupt, StoreVersion
 from refold.log.protocol import Row
-from refold.log.record import Sealed
+from refold.log.record import SEQ, Sealed
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
@@ -63,13 +66,23 @@ def is_address(path: object) -> bool:
     return isinstance(path, str) and path.startswith(PREFIXES)
 
 
+LINK_BYTES: Final = 16
+
+
 class Commit(Struct, frozen=True, array_like=True):
-    """One commit: records to append, rows to put or delete, and records that replace existing ones."""
+    """One commit: records to append, rows to put or delete, and records that replace existing ones.
+
+    A replacement keeps ``before`` and ``link``, so that the chain outlasts an erasure.
+    """
 
     format: int
     records: tuple[Sealed, ...] = ()
     rows: tuple[Row, ...] = ()
     erased: tuple[Sealed, ...] = ()
+    before: bytes = b""
+    """The link of the commit before, empty in the first commit."""
+    link: bytes = bytes(LINK_BYTES)
+    """Random bytes at the end of the commit. A hash would let who guesses erased data see that it is right."""
 
 
 class CommitBytes(NamedTuple):
@@ -77,6 +90,28 @@ class CommitBytes(NamedTuple):
 
     number: int
     packed: bytes
+
+
+class Position(NamedTuple):
+    """How far a copy is: the number of its last commit, and of the one before it and of the last erasure, or 0."""
+
+    number: int = 0
+    before: int = 0
+    erasure: int = 0
+    link: bytes = b""
+    """The link of the last commit."""
+
+    def pack(self) -> bytes:
+        """Encode the position as the row of ``POSITION_KEY``."""
+        return SEQ.pack(self.number) + SEQ.pack(self.before) + SEQ.pack(self.erasure) + self.link
+
+    @classmethod
+    def unpack(cls, row: bytes) -> "Position":
+        """Decode a row; ``StoreVersion`` if another version of refold wrote it."""
+        if len(row) != 3 * SEQ.size + LINK_BYTES:
+            raise StoreVersion(f"the position of a copy has {len(row)} bytes; remove the copy, and open the log again")
+        number, before, erasure = (SEQ.unpack_from(row, place * SEQ.size)[0] for place in range(3))
+        return cls(number, before, erasure, row[-LINK_BYTES:])
 
 
 class Lag(NamedTuple):
@@ -116,6 +151,10 @@ class AppendConflict(Exception):
     """Another machine appended first; nothing was appended."""
 
 
+class CommitsLost(Exception):
+    """The server does not have the commit after which others were to be read."""
+
+
 class ConnectionLost(Exception):
     """The connection was lost during an append, which may or may not have taken effect."""
 
@@ -132,6 +171,11 @@ class CommitLog(Protocol):
         """The address without its password, for messages."""
         ...
 
+    @property
+    def connections(self) -> int:
+        """A number that grows with each new connection: behind it may be a server that was set back."""
+        ...
+
     def head(self) -> int:
         """Return the number of the last commit, 0 in an empty log."""
         ...
@@ -139,14 +183,15 @@ class CommitLog(Protocol):
     def read(self, after: int) -> list[CommitBytes]:
         """Return the next commits after a number, about ``PAGE_BYTES`` in total, and at least one if there is any.
 
-        Raises ``StoreCorrupt`` if a commit has gone missing.
+        Raises ``StoreCorrupt`` if a commit has gone missing, and ``CommitsLost`` if the last one is before ``after``.
         """
         ...
 
-    def append(self, expected: int, packed: bytes) -> int:
+    def append(self, expected: int, packed: bytes, before: bytes | None = None) -> int:
         """Durably append a commit after the commit numbered ``expected``, and return its number.
 
-        Raises ``AppendConflict`` if ``expected`` is no longer the last commit, and ``ConnectionLost``.
+        Raises ``AppendConflict`` if ``expected`` is no longer the last commit, or if its link is not ``before``, unless
+        that is ``None``; and ``ConnectionLost``. It may also refuse the right link of a commit that was replaced.
         """
         ...
 
@@ -195,9 +240,21 @@ _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODER: Final = msgspec.msgpack.Decoder(Commit)
 
 
-def pack(records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed] = ()) -> bytes:
-    """Encode a commit as bytes."""
-    return _ENCODE(Commit(FORMAT, tuple(records), tuple(rows), tuple(erased)))
+def pack(
+    records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed] = (), *, before: bytes = b""
+) -> bytes:
+    """Encode a new commit with a new link; ``before`` is the link of the commit before it."""
+    return _ENCODE(Commit(FORMAT, tuple(records), tuple(rows), tuple(erased), before, os.urandom(LINK_BYTES)))
+
+
+def pack_rest(commit: Commit, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> bytes:
+    """Encode what is left of a commit after an erasure, in its place in the chain."""
+    return _ENCODE(Commit(FORMAT, tuple(records), tuple(rows), tuple(erased), commit.before, commit.link))
+
+
+def link_of(packed: bytes) -> bytes:
+    """Return the link of an encoded commit."""
+    return packed[-LINK_BYTES:]
 
 
 def unpack(commit: CommitBytes, name: str) -> Commit:

@@ -1,8 +1,9 @@
 """A shared log on NATS JetStream: one message per commit, in a stream with three replicas if there are several servers.
 
-An append expects the sequence of the last message, so it takes effect right after that message or not at all. A commit
-that is too large for one message is written as several, in one atomic batch. Messages do not change: a replacement goes
-into a second stream, and the message is erased.
+An append expects the sequence of the last message, so it takes effect right after that message or not at all. Subjects
+end with some digits of the commit's link, and an append also expects the last message under the subject of the commit
+that it follows. A commit that is too large for one message is written as several, in one atomic batch. Messages do not
+change: a replacement goes into a second stream, and the message is erased.
 """
 
 import asyncio
@@ -30,9 +31,11 @@ from refold.log.commits import (
     AppendConflict,
     Check,
     CommitBytes,
+    CommitsLost,
     ConnectionLost,
     Replacement,
     hide_password,
+    link_of,
     split_address,
 )
 from refold.log.leadership import Cluster, Leadership
@@ -63,6 +66,9 @@ _PASSING: Final = (errors.ServiceUnavailableError, errors.ServerError)
 """The errors of the server while it has no leader, or cannot serve a request for now."""
 
 _COMPARE: Final = "run `refold doctor` with --monitor for each server"
+
+_SUBJECT_BYTES: Final = 2
+"""How many bytes of a commit's link its subject has. The servers keep each subject in RAM, so there must be few."""
 
 _PART: Final = "Refold-Part"
 _LAST: Final = "Refold-Last"
@@ -256,7 +262,10 @@ class JetStreamCommits:
             await self._create(place.replicas)
 
     async def _create(self, replicas: int) -> None:
-        for name, subject in ((self._replaced, f"{self._replaced_subject}.>"), (self._stream, self._subject)):
+        for name, subject in (
+            (self._replaced, f"{self._replaced_subject}.>"),
+            (self._stream, f"{self._subject}.*"),
+        ):
             config = api.StreamConfig(
                 name=name,
                 subjects=[subject],
@@ -278,6 +287,11 @@ class JetStreamCommits:
                     raise error from None
 
     # Commits.
+
+    @property
+    def connections(self) -> int:
+        """The number of times that the client has connected again."""
+        return int(self._client.stats["reconnects"])
 
     def head(self) -> int:
         """Return the sequence of the last message, which is the number of its commit."""
@@ -314,8 +328,12 @@ class JetStreamCommits:
         until = time.monotonic() + _SECONDS
         while True:
             page = await self._page(after)
+            if page.commits:
+                break
             # The replica that answers may be a moment behind; only the leader knows the end of the stream.
-            if page.commits or await self._head() <= after:
+            if (head := await self._head()) <= after:
+                if head < after:
+                    raise CommitsLost
                 break
             if time.monotonic() > until:
                 while not page.commits:
@@ -414,10 +432,13 @@ class JetStreamCommits:
             self._firsts[number] = first
         return CommitBytes(number, b"".join(parts))
 
-    def append(self, expected: int, packed: bytes) -> int:
-        """Append a commit, if the last message is ``expected``."""
+    def append(self, expected: int, packed: bytes, before: bytes | None = None) -> int:
+        """Append a commit, if the last message is ``expected`` and has the subject of the link ``before``.
+
+        The subject of a commit that was replaced is gone.
+        """
         try:
-            return self._result(self._append(expected, packed), _CALL_SECONDS)
+            return self._result(self._append(expected, packed, before), _CALL_SECONDS)
         except errors.APIError as error:
             if error.err_code in _WRONG_SEQUENCE:
                 raise AppendConflict from error
@@ -429,13 +450,20 @@ class JetStreamCommits:
                 raise Closed(f"{self.name} is closed; open it again") from error
             raise ConnectionLost(" ".join(str(error).split()) or type(error).__name__) from error
 
-    async def _append(self, expected: int, packed: bytes) -> int:
-        chunks = self._chunks(packed)
+    async def _append(self, expected: int, packed: bytes, before: bytes | None) -> int:
+        chunks, subject = self._chunks(packed), self._commit_subject(link_of(packed))
         parts = [
-            _CommitPart(self._subject, chunk, {_PART: f"{place}/{len(chunks)}"} if len(chunks) > 1 else {})
+            _CommitPart(subject, chunk, {_PART: f"{place}/{len(chunks)}"} if len(chunks) > 1 else {})
             for place, chunk in enumerate(chunks, 1)
         ]
-        return await self._publish(parts, {"Nats-Expected-Last-Sequence": str(expected)})
+        headers = {"Nats-Expected-Last-Sequence": str(expected)}
+        if before:
+            headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
+            headers["Nats-Expected-Last-Subject-Sequence-Subject"] = self._commit_subject(before)
+        return await self._publish(parts, headers)
+
+    def _commit_subject(self, link: bytes) -> str:
+        return f"{self._subject}.{link[-_SUBJECT_BYTES:].hex() or 0}"
 
     async def _publish(self, parts: "Sequence[_CommitPart]", expected: dict[str, str]) -> int:
         """Publish all parts of a commit or none, as one batch, and return the sequence of the last part."""
@@ -557,7 +585,7 @@ class JetStreamCommits:
     async def _wait(self, seconds: float) -> int | None:
         if self._consumer is None:
             self._consumer = await self._jetstream.subscribe(
-                self._subject,
+                f"{self._subject}.*",
                 stream=self._stream,
                 ordered_consumer=True,
                 deliver_policy=api.DeliverPolicy.NEW,

@@ -21,11 +21,13 @@ from psycopg.sql import SQL, Identifier, Literal
 from refold.errors import Closed, InvalidInput, RefoldError, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
 from refold.limits import CLOCK_SECONDS_MAX
 from refold.log.commits import (
+    LINK_BYTES,
     MISSING_LOG,
     PAGE_BYTES,
     AppendConflict,
     Check,
     CommitBytes,
+    CommitsLost,
     ConnectionLost,
     Replacement,
     hide_password,
@@ -51,16 +53,26 @@ _HAS_TABLES: Final = "SELECT to_regclass('refold.commit') IS NOT NULL"
 _FIND: Final = "SELECT id FROM refold.log WHERE name = %s"
 _HEAD: Final = "SELECT head FROM refold.log WHERE id = %s"
 _APPEND: Final = """
-    WITH moved AS (UPDATE refold.log SET head = head + 1 WHERE id = %(log)s AND head = %(expected)s RETURNING head),
+    WITH moved AS (
+            UPDATE refold.log SET head = head + 1
+            WHERE id = %(log)s AND head = %(expected)s AND (
+                %(before)s::bytea IS NULL OR %(before)s = (
+                    SELECT substring(packed FROM octet_length(packed) - %(less)s) FROM refold.commit
+                    WHERE log = %(log)s AND number = %(expected)s))
+            RETURNING head),
          put AS (INSERT INTO refold.commit SELECT %(log)s, head, %(packed)s FROM moved RETURNING number)
     SELECT number, pg_notify(%(channel)s, number::text) FROM put
 """
 _READ: Final = """
-    SELECT number, packed FROM (
+    SELECT head, number, packed FROM refold.log LEFT JOIN (
         SELECT number, packed, sum(octet_length(packed)) OVER (ORDER BY number) - octet_length(packed) AS before
-        FROM (SELECT number, packed FROM refold.commit WHERE log = %s AND number > %s ORDER BY number LIMIT %s) AS page
-    ) AS counted WHERE before < %s ORDER BY number
+        FROM (
+            SELECT number, packed FROM refold.commit WHERE log = %(log)s AND number > %(after)s
+            ORDER BY number LIMIT %(count)s
+        ) AS page
+    ) AS counted ON before < %(bytes)s WHERE id = %(log)s ORDER BY number
 """
+"""One row without a commit if there is none after the number."""
 _REPLACE: Final = "UPDATE refold.commit SET packed = %s WHERE log = %s AND number = %s AND sha256(packed) = %s"
 _SIZE: Final = "SELECT coalesce(sum(octet_length(packed)), 0)::bigint FROM refold.commit WHERE log = %s"
 
@@ -151,6 +163,7 @@ class PostgresCommits:
         self._address, name = _split_log_name(address)
         self._options = _options(self._address)
         self.name = hide_password(address)
+        self.connections = 0
         self._lock = RLock()
         self._connection: _PostgresConnection | None = None
         self._listener: _PostgresConnection | None = None
@@ -199,6 +212,7 @@ class PostgresCommits:
         self._check_open()
         if self._connection is None or self._connection.closed:
             self._is_in_turn = False
+            self.connections += 1
             self._connection = self._connect()
         return self._connection
 
@@ -266,17 +280,26 @@ class PostgresCommits:
         """Return the first commits after a number, in order and without a gap."""
         if not self._log:
             return []
-        bounds = (self._log, after, _PAGE_COUNT, PAGE_BYTES)
+        bounds = {"log": self._log, "after": after, "count": _PAGE_COUNT, "bytes": PAGE_BYTES}
         rows = self._call(lambda connection: connection.execute(_READ, bounds, binary=True).fetchall())
-        found = [CommitBytes(number, bytes(packed)) for number, packed in rows]
+        if not rows or rows[0][0] < after:
+            raise CommitsLost
+        found = [CommitBytes(number, bytes(packed)) for _, number, packed in rows if number is not None]
         for place, (number, _) in enumerate(found, after + 1):
             if number != place:
                 raise StoreCorrupt(f"commit {place} of {self.name} is missing; restore the server from its backup")
         return found
 
-    def append(self, expected: int, packed: bytes) -> int:
-        """Append a commit, if the last one is ``expected``."""
-        values = {"log": self._log, "expected": expected, "packed": packed, "channel": self._channel}
+    def append(self, expected: int, packed: bytes, before: bytes | None = None) -> int:
+        """Append a commit, if the last one is ``expected`` and has the link ``before``."""
+        values = {
+            "log": self._log,
+            "expected": expected,
+            "packed": packed,
+            "before": before or None,
+            "less": LINK_BYTES - 1,
+            "channel": self._channel,
+        }
         try:
             found = self._call_once(lambda connection: connection.execute(_APPEND, values).fetchone())
         except _LOST as error:

@@ -6,12 +6,8 @@ them, and by a writer that was overtaken. The copy is a cache: without it, the n
 from the first one. Checkpoints and other caches belong to the copy alone and never leave it.
 """
 
-import fcntl
-import io
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from threading import RLock
 from typing import Final, TypeVar
@@ -25,14 +21,11 @@ from refold.errors import (
     StoreCorrupt,
     StoreError,
     StoreUnreachable,
-    StoreVersion,
     logger,
 )
 from refold.event import FLAG_ERASED
 from refold.limits import (
-    CACHES_COUNT_MAX,
     FOLLOW_SECONDS,
-    KEYED_HASH_BYTES,
     LMDB_KEY_BYTES_MAX,
     PAGE_EVENTS,
     RECONNECT_SECONDS_MAX,
@@ -46,24 +39,22 @@ from refold.log.commits import (
     Commit,
     CommitBytes,
     CommitLog,
+    CommitsLost,
     ConnectionLost,
     Lag,
+    Position,
     Replacement,
+    link_of,
     pack,
+    pack_rest,
     unpack,
 )
-from refold.log.directory import directory_at
-from refold.log.disk import FILE_FLAGS, disk_error, remove
+from refold.log.copies import IN_RAM, CopyLog, cache_root, open_copy
 from refold.log.lmdb_file import delete_rows
-from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
 from refold.log.protocol import Durability, Log, LogTurn, Row, SearchCounts, Table, TurnLost, scan
-from refold.log.record import SEQ, Record, Sealed
-from refold.text import blake2b
+from refold.log.record import Record, Sealed
 from refold.threads import NO_THREAD, Bell, Worker
-
-IN_RAM: Final = ":memory:"
-"""The value of ``cache`` that keeps the copy in RAM instead of a directory."""
 
 CACHES: Final[frozenset[Table]] = frozenset(("checkpoints", "digests", "graphs"))
 """Tables that can be computed from the log; each machine has its own."""
@@ -115,10 +106,12 @@ class ReplicaTurn:
         if not (records or shared or erased):
             return log.applied + self._turn.write((), rows)
         log.check(records, rows)
-        number = log.append(pack(records, shared, erased))
+        packed = pack(records, shared, erased, before=log.place.link)
+        number = log.append(packed)
+        place = log.place_after(number, packed, is_erasure=is_clean)
         # From here on the commit is durable: if this is cut off, it will be applied like a commit of another machine.
         try:
-            last_commit = self._turn.write(records, [*rows, _position(number)], erased, is_clean=is_clean)
+            last_commit = self._turn.write(records, [*rows, _position(place)], erased, is_clean=is_clean)
         except StoreError as error:
             if not is_clean:
                 raise
@@ -126,7 +119,9 @@ class ReplicaTurn:
                 f"{log.commits.name} has the erasure, and the copy of it here takes it in with a later call: "
                 f"{error.__cause__ or error}"
             ) from error
-        log.position, log.whole_at = number, time.monotonic()
+        log.place, log.whole_at = place, time.monotonic()
+        if is_clean:
+            log.remove_stale_copies()
         return log.applied + last_commit
 
 
@@ -134,8 +129,8 @@ def _deletion(table: Table, key: bytes) -> Row:
     return table, key, None
 
 
-def _position(number: int) -> Row:
-    return "meta", POSITION_KEY, SEQ.pack(number)
+def _position(place: Position) -> Row:
+    return "meta", POSITION_KEY, place.pack()
 
 
 class ReplicaLog:
@@ -144,7 +139,7 @@ class ReplicaLog:
     file = 0
     """Always 0, because no other process replaces the copy's file."""
 
-    def __init__(self, commits: CommitLog, local: LmdbLog | RamLog, *, readonly: bool) -> None:
+    def __init__(self, commits: CommitLog, local: CopyLog | RamLog, *, readonly: bool) -> None:
         self.readonly = readonly
         self.durability: Durability = local.durability
         self.commits = commits
@@ -160,8 +155,17 @@ class ReplicaLog:
         self._follower: Worker | None = None
         self._undisturbed: Callable[[Callable[[], object]], None] = _call
         row = local.row("meta", POSITION_KEY)
-        self.position = 0 if row is None else SEQ.unpack(row)[0]
-        """The number of the last commit in the copy."""
+        self.place = Position() if row is None else Position.unpack(row)
+        """How far the copy is."""
+        self.lost = ""
+        """Why the copy cannot go on, while the server lacks commits that it has."""
+        self._compared = 0, -1
+        """The number of a commit whose link the server has, although it refused an append after it, and the connection.
+
+        A server may no longer know the link of a commit that was replaced.
+        """
+        self._connections = commits.connections
+        """The connection over which the last commit of the copy was compared with the server's."""
         self.known = 0
         """The highest number of a commit that was known to be on the server before it was in the copy."""
         self.whole_at = time.monotonic()
@@ -169,6 +173,15 @@ class ReplicaLog:
         # Reads go directly to the copy, without a call in between.
         self.head, self.read, self.events_at = local.head, local.read, local.events_at
         self.row, self.read_row, self.rows = local.row, local.read_row, local.rows
+
+    @property
+    def position(self) -> int:
+        """The number of the last commit in the copy."""
+        return self.place.number
+
+    def place_after(self, number: int, packed: bytes, *, is_erasure: bool) -> Position:
+        """Return how far the copy is once it has the next commit."""
+        return Position(number, self.position, number if is_erasure else self.place.erasure, link_of(packed))
 
     def last_commit(self) -> int:
         """Return a number that grows with every commit in the copy."""
@@ -195,9 +208,13 @@ class ReplicaLog:
                 return self._turn(use)
             # Other machines write as well. Machines that queue for their turns do not lose them to each other.
             try:
-                with suppress(StoreUnreachable):  # Rows of a cache can still be written; `append` raises the error.
+                try:
                     self.commits.queue()
                     self._contended = _UNCONTENDED_COUNT if self.refresh() else self._contended - 1
+                except (StoreUnreachable, StoreCorrupt) as error:
+                    # Rows of a cache can still be written; `append` raises the error.
+                    if isinstance(error, StoreCorrupt) and not self.lost:
+                        raise
                 return self._turn(use)
             finally:
                 self.commits.leave()
@@ -208,18 +225,20 @@ class ReplicaLog:
     def append(self, packed: bytes) -> int:
         """Append a commit after the last one in the copy and return its number; ``TurnLost`` if it was overtaken.
 
-        If the connection is lost, the same commit is appended again. It can take effect only once, because both
-        attempts require the same position.
+        Raises ``StoreCorrupt`` if the server does not have the last commit of the copy. If the connection is lost, the
+        same commit is appended again. It can take effect only once, because both attempts require the same position.
         """
+        before = None if self._compared == (self.position, self.commits.connections) else self.place.link
         is_again, until, pause = False, time.monotonic() + RECONNECT_SECONDS_MAX, 0.01
         while True:
             try:
-                return self.commits.append(self.position, packed)
+                number = self.commits.append(self.position, packed, before)
             except AppendConflict:
-                if is_again and (found := self.commits.read(self.position)) and found[0].packed == packed:
+                if is_again and (found := self._read(self.position)) and found[0].packed == packed:
                     return found[0].number
-                if self.commits.head() < self.position:
-                    raise self._lost_commits_error() from None
+                if self.lost or self.commits.head() <= self.position:
+                    self.check_last_commit()
+                    self._compared = self.position, self.commits.connections
                 self._contended = _UNCONTENDED_COUNT
                 raise TurnLost(
                     f"another machine wrote to {self.commits.name}; nothing was written, call again"
@@ -231,6 +250,9 @@ class ReplicaLog:
                         f"not; call again with the same request_id, or look whether it is there"
                     ) from error
                 is_again = True
+            else:
+                self.lost = ""  # The server has the commit before.
+                return number
             time.sleep(pause)
             pause = min(2 * pause, 1.0)
 
@@ -257,29 +279,48 @@ class ReplicaLog:
 
     def is_current(self) -> bool:
         """Return whether the last commit in the copy is the server's last one; if not, expect contention."""
-        if self.commits.head() == self.position:
+        head = self.commits.head()
+        if head <= self.position or self.lost:
+            self._check_again(is_behind=head < self.position)
+        if head == self.position:
             return True
         self._contended = _UNCONTENDED_COUNT
         return False
 
     def _lost_commits_error(self) -> StoreCorrupt:
-        return StoreCorrupt(
+        """Return the error of a server that was set back, and remember it for ``health``."""
+        copies = f"remove {self.local.place} and " if isinstance(self.local, CopyLog) else ""
+        self.lost = (
             f"{self.commits.name} has lost commits that this machine has seen, up to {self.position}, or is another "
-            f"log now; if it was restored from a backup on purpose, remove the copies of it and open it again"
+            f"log now; if it was restored from a backup on purpose, end the processes of this machine that have it "
+            f"open, {copies}open it again"
         )
+        return StoreCorrupt(self.lost)
+
+    def check_lost(self) -> None:
+        """Raise ``StoreCorrupt`` if the server was found to lack commits of the copy; asks nothing."""
+        if self.lost:
+            raise StoreCorrupt(self.lost)
 
     def check_last_commit(self) -> None:
         """Raise ``StoreCorrupt`` if the server does not have the last commit of the copy."""
-        if not self.position:
-            return
-        page = self.commits.read(self.position - 1)[:1]
-        known = [unpack(numbered, self.commits.name).records for numbered in page if numbered.number == self.position]
-        if not known or any(
-            [last for last, _ in self.read(last - 1, last)] != [last]
-            or Record(self.read(last - 1, last)[0][1]).link != Record(record).link
-            for last, record in known[0]
-        ):
-            raise self._lost_commits_error()
+        connections = self.commits.connections
+        if self.position:
+            page = [(numbered.number, link_of(numbered.packed)) for numbered in self._read(self.place.before)[:1]]
+            if page != [(self.position, self.place.link)]:
+                raise self._lost_commits_error()
+        self._connections, self.lost = connections, ""
+
+    def _check_again(self, *, is_behind: bool = False) -> None:
+        """Check the last commit of the copy if the server may have been set back since the last check."""
+        if is_behind or self.lost or self._connections != self.commits.connections:
+            self.check_last_commit()
+
+    def _read(self, after: int) -> list[CommitBytes]:
+        try:
+            return self.commits.read(after)
+        except CommitsLost as error:
+            raise self._lost_commits_error() from error
 
     # Commits of other machines.
 
@@ -295,7 +336,7 @@ class ReplicaLog:
         """Apply all commits of the server, or those before the next erasure; return whether all were applied."""
         with self.turns:
             asked_at = time.monotonic()
-            while page := self.commits.read(self.position):
+            while page := self._read(self.position):
                 self._check_open()
                 self.known = max(self.known, page[-1].number)
                 commits = [unpack(numbered, self.commits.name) for numbered in page]
@@ -303,6 +344,7 @@ class ReplicaLog:
                     return False
                 self._apply(page, commits)
                 asked_at = time.monotonic()
+            self._check_again()
             self.whole_at = asked_at
         return True
 
@@ -314,7 +356,9 @@ class ReplicaLog:
         """Write commits of the server to the copy, in one transaction."""
         name, head = self.commits.name, self.local.head()
         records, rows, erased = list[Sealed](), list[Row](), list[Sealed]()
+        place = self.place
         for numbered, commit in zip(page, commits, strict=True):
+            place = self._place_of(numbered, commit, place)
             head = _check_head(commit.records, head, f"commit {numbered.number}", name)
             records += commit.records
             for row in commit.rows:
@@ -325,7 +369,7 @@ class ReplicaLog:
             # Only the machine that erased knows which cached rows hold erased data, so all of them are deleted.
             for table in CACHES:
                 rows += (_deletion(table, key) for key, _ in scan(self.local, table, b"", PAGE_EVENTS))
-        rows.append(_position(page[-1].number))
+        rows.append(_position(place))
 
         def write(turn: LogTurn) -> int:
             return turn.write(records, rows, erased, is_clean=is_clean)
@@ -342,9 +386,32 @@ class ReplicaLog:
                 f"what another machine has erased from {name} cannot be erased from the copy of it here: "
                 f"{error.__cause__ or error}"
             ) from error
-        self.position = page[-1].number
+        before, self.place = self.place, place
         if isinstance(self.local, RamLog):
             self.applied += 1
+        if place.erasure > before.erasure:
+            self.remove_stale_copies()
+
+    def _place_of(self, numbered: CommitBytes, commit: Commit, before: Position) -> Position:
+        """Return the place of the commit that the server has after ``before``; ``StoreCorrupt`` if it is not the next.
+
+        A server that was set back and has gone on has other commits under the numbers that the copy knows.
+        """
+        if commit.before != before.link:
+            if before is self.place:
+                self.check_last_commit()
+            raise StoreCorrupt(
+                f"commit {numbered.number} of {self.commits.name} does not follow commit {before.number}: one was lost "
+                f"or altered; compare the server's replicas, and restore it from a backup"
+            )
+        erasure = numbered.number if _is_erasure(commit) else before.erasure
+        return Position(numbered.number, before.number, erasure, link_of(numbered.packed))
+
+    def remove_stale_copies(self) -> list[str]:
+        """Remove the copies of ended processes that lack the last erasure; return those that processes still use."""
+        if not self.place.erasure or isinstance(self.local, RamLog):
+            return []
+        return self.local.remove_stale(self.place.erasure)
 
     def _removes_data(self, records: Sequence[Sealed], rows: Sequence[Row], erased: Sequence[Sealed]) -> bool:
         """Return whether an erasure removes anything from the copy, or from what is written together with it."""
@@ -397,14 +464,16 @@ class ReplicaLog:
         """Refresh the copy if it is behind a commit number, or behind the server's last commit if that is ``None``."""
         asked_at = 0.0
         if number is None:  # Without holding `turns`: the server may take long to answer.
-            asked_at, number = time.monotonic(), self.commits.head()
+            known, asked_at, number = self.position, time.monotonic(), self.commits.head()
+            if number < known:
+                raise self._lost_commits_error()
         with self.turns:  # A commit of this machine is in the copy once its turn is over.
             is_behind = number > self.position
             if is_behind:
                 self.known = max(self.known, number)
             elif asked_at and number == self.position:
                 self.whole_at = max(self.whole_at, asked_at)
-        if is_behind:
+        if is_behind or self.lost or self._connections != self.commits.connections:
             self.refresh()
 
     def _check_open(self) -> None:
@@ -469,7 +538,7 @@ def _current_bytes(commit: Commit, log: Log) -> bytes | None:
             rows.append((table, key, now))
     if (records, tuple(rows), erased) == (commit.records, commit.rows, commit.erased):
         return None
-    return pack(records, rows, erased)
+    return pack_rest(commit, records, rows, erased)
 
 
 def _is_known(log: ReplicaLog, last: int, packed: bytes) -> bool:
@@ -515,11 +584,12 @@ def open_replica(address: str, *, readonly: bool, seed: Mapping[bytes, bytes], c
     try:
         first = commits.read(0)[:1] or _begin_log(commits, seed, readonly=readonly)
         rows = unpack(first[0], commits.name).rows
-        local: LmdbLog | RamLog = RamLog() if cache == IN_RAM else _open_copy(_cache_root(cache), commits.name, rows)
+        local: CopyLog | RamLog = RamLog() if cache == IN_RAM else open_copy(cache_root(cache), commits.name, rows)
         try:
             log = ReplicaLog(commits, local, readonly=readonly)
             log.check_last_commit()
             log.refresh()
+            log.remove_stale_copies()
             if local.row("meta", MOVING_KEY) is not None:
                 raise StoreBusy(  # noqa: TRY301 - what is open is closed below
                     f"a memory is being moved to {commits.name}; wait for that, or run the same move again"
@@ -560,72 +630,6 @@ def _begin_log(commits: CommitLog, seed: Mapping[bytes, bytes], *, readonly: boo
     except ConnectionLost as error:
         raise StoreUnreachable(f"{commits.name} was lost while it was created ({error}); call again") from error
     return commits.read(0)[:1]
-
-
-# Copies in directories: each process has one of its own, and a later process continues with it.
-
-
-def _cache_root(cache: str | None) -> str:
-    if cache is not None:
-        return cache
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(home, "refold")
-
-
-def _open_copy(root: str, name: str, seed: Sequence[Row]) -> "LmdbLog":
-    """Return the first copy of a log that no other process uses, or a new one."""
-    values = {key: value for table, key, value in seed if table == "meta" and value is not None}
-    # Id and name: a server may be restored under another address, and an address may be reused for another log.
-    place = os.path.join(root, blake2b(values[b"store_id"] + name.encode(), digest_size=KEYED_HASH_BYTES).hexdigest())
-    try:
-        _make_private(os.path.abspath(place))
-        for number in range(CACHES_COUNT_MAX):
-            path = os.path.join(place, str(number))
-            lock = io.FileIO(f"{path}.lock", "w", opener=_open_private)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.close()
-                continue
-            return _CopyLog(path, values, lock)
-    except OSError as error:
-        raise disk_error(error, f"making a copy of the log in {place}", "give another directory with cache=") from error
-    raise StoreBusy(
-        f"all CACHES_COUNT_MAX = {CACHES_COUNT_MAX} copies in {place} are in use; close some, or give cache="
-    )
-
-
-def _make_private(path: str) -> None:
-    """Create a directory and its parents for their owner alone: `os.makedirs` leaves the parents to the umask."""
-    if not os.path.isdir(path):
-        _make_private(os.path.dirname(path))
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | FILE_FLAGS, 0o600)
-
-
-class _CopyLog(LmdbLog):
-    """A copy in a directory, with the lock that reserves it for this process; a damaged copy is created anew."""
-
-    def __init__(self, path: str, seed: dict[bytes, bytes], lock: io.FileIO) -> None:
-        self._lock = lock
-        try:
-            try:
-                super().__init__(directory_at(path, readonly=False, seed=seed, exclusive=True))
-            except (StoreCorrupt, StoreVersion):
-                remove(path)
-                super().__init__(directory_at(path, readonly=False, seed=seed, exclusive=True))
-        except BaseException:
-            lock.close()
-            raise
-
-    def close(self) -> None:
-        """Release the copy for the next process."""
-        super().close()
-        self._lock.close()
 
 
 class ReplicaFiles:

@@ -293,7 +293,7 @@ PROFILE_CHARS_DEFAULT: Final = 8_000
 NOTES_CHARS_DEFAULT: Final = 8_000
 MEMORIES_CHARS_DEFAULT: Final = 32_000  # As much as the tokens of a context hold, which are the real bound.
 SESSION_CHARS_DEFAULT: Final = 2_000
-MESSAGES_CHARS_DEFAULT: Final = 6_000
+MESSAGES_CHARS_DEFAULT: Final = 32_000
 EARLIER_MESSAGES_COUNT: Final = 20_000  # The newest messages of a project in which a context looks for earlier ones.
 # The newest events of a store among which these are; the first context of a process scans them in about a second.
 EARLIER_EVENTS_COUNT: Final = 500_000

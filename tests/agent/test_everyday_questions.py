@@ -1,5 +1,6 @@
 """What people ask about themselves is answered by what they said in another session, and small talk by nothing."""
 
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -135,3 +136,77 @@ def test_a_word_that_many_messages_have_answers_no_question() -> None:
         for number in range(600):
             told.append("assistant", f"Host {number} is up.")
         assert memory.context(chat, query="What is my name?").part("messages") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("Our guide in M\u00e1laga is Jos\u00e9.", "Is Jose our guide in Malaga?"),
+        ("Frau M\u00fcller f\u00e4hrt nach K\u00f6ln.", "Fahrt Frau Muller nach Koln?"),
+        ("Our hotel in \u0141\u00f3d\u017a has a sauna.", "Which hotel in Lodz has a sauna?"),
+        (
+            "\u0415\u0451 \u043a\u043e\u0442 \u0437\u043e\u0432\u0451\u0442\u0441\u044f \u0411\u0438\u043c.",
+            "\u041a\u0430\u043a \u0437\u043e\u0432\u0435\u0442\u0441\u044f \u0435\u0435 \u043a\u043e\u0442?",
+        ),
+    ],
+)
+def test_accents_are_not_needed(text: str, question: str) -> None:
+    with Memory() as memory:
+        memory.conversation("told", project="home").append("user", text)
+        for number in range(60):
+            memory.conversation("told").append(
+                "user", f"Today I cooked dish {number}, and it came out nicely with herbs."
+            )
+        assert text in earlier(memory, question)
+        assert memory.search_messages(question, top_k=1)[0].entry.content == text
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What about the mortgage?",
+        "What did I say last week about the mortgage?",
+        "When did I mention the mortgage?",
+        "Remind me of the mortgage",
+        "Tell me about the mortgage",
+        "What was the rate of our mortgage in February 2023?",
+    ],
+)
+def test_a_request_for_what_was_said_brings_it(question: str) -> None:
+    with Memory() as memory:
+        told = memory.conversation("told", project="home")
+        for number in range(60):
+            told.append("user", f"Today I cooked dish {number}, and it came out nicely with herbs.")
+        told.append("user", "Our mortgage is fixed at 3.4 percent until 2033.")
+        assert "3.4 percent" in earlier(memory, question)
+
+
+def test_german_questions_bring_their_answers_and_little_else() -> None:
+    with Memory() as memory:
+        told = memory.conversation("told", project="home", window_tokens=None)
+        for number in range(100):
+            told.append("user", f"Heute habe ich im Laden die Ware Nummer {number} gesehen.")
+        told.append("user", "Mein Geburtstag ist am 9. Juli.")
+        told.append("user", "Die Miete betr\u00e4gt 950 Euro.")
+        for question, answer in {
+            "Wann habe ich Geburtstag?": "9. Juli",
+            "Was kostet die Miete?": "950 Euro",
+            "Was wei\u00dft du \u00fcber unsere Miete?": "950 Euro",
+        }.items():
+            assert answer in earlier(memory, question), question
+
+
+@pytest.mark.parametrize("sentences", [5, 60, 100])
+def test_a_long_message_is_brought_back(sentences: int) -> None:
+    generator = random.Random(2)
+    words = "meeting budget report quarter team project results customers sales growth plan review".split()  # noqa: SIM905 - shorter
+
+    def chatter(count: int) -> str:
+        return " ".join(" ".join(generator.choices(words, k=10)).capitalize() + "." for _ in range(count))
+
+    with Memory() as memory:
+        text = f"{chatter(sentences // 2)} The Zurich warehouse lease expires in April. {chatter(sentences // 2)}"
+        memory.conversation("mail", project="home").append("user", text)
+        for number in range(30):
+            memory.conversation(f"other {number}", project="home").append("user", chatter(2))
+        assert "expires in April" in earlier(memory, "When does the Zurich warehouse lease expire?")

@@ -38,7 +38,11 @@ def terms_of(text: str, stemmer: str) -> tuple[list[str], int]:
 
 
 def words_of(text: str) -> tuple[list[str], int]:
-    """Split a text into the words that `terms_of` stems; return them and the length of the text in words."""
+    """Split a text into the words that `terms_of` stems, without accents; return them and the number of its words.
+
+    >>> words_of("Jos\u00e9 in M\u00e1laga")[0] == words_of("Jose in Malaga")[0]
+    True
+    """
     if text.isascii():
         plain_words = [word for word in words(text) if word not in _COMMON]
         return plain_words, len(plain_words)
@@ -50,9 +54,33 @@ def words_of(text: str) -> tuple[list[str], int]:
             found += [word, *word] if len(word) > 1 else [word]  # No stemmer changes them.
             pairs += 1
         elif word not in _COMMON:
-            found.append(word)
+            found.append(_without_accents(word))
             plain += 1
     return found, plain + (pairs + 1) // 2
+
+
+# Letters that Unicode does not decompose into a letter and its mark.
+_PLAIN_LETTERS: Final = str.maketrans(
+    dict(zip("\u0142\u00f8\u0111\u00f0\u0131\u0451", "loddi\u0435", strict=True))
+    | {"\u00e6": "ae", "\u0153": "oe", "\u00fe": "th"}
+)
+_CYRILLIC: Final = "\u0400"  # Where marks make other letters, as from here on: Latin and Greek come before.
+_POINTS: Final = re.compile("[\u0591-\u05c7\u0640\u064b-\u0652]")  # Of Hebrew and Arabic, which are mostly left out.
+
+
+@lru_cache(_STEMS_MAX)
+def _without_accents(word: str) -> str:
+    """Return a word as it is typed without accents: marks of Latin and Greek letters, and points, are left out."""
+    if word.isascii():
+        return word
+    from unicodedata import normalize  # noqa: PLC0415 - only texts beyond ASCII pay for it
+
+    letters = list[str]()
+    for letter in normalize("NFD", word.translate(_PLAIN_LETTERS)):
+        is_accent = "\u0300" <= letter <= "\u036f" and letters and letters[-1] < _CYRILLIC
+        if not is_accent:
+            letters.append(letter)
+    return normalize("NFC", _POINTS.sub("", "".join(letters))) or word
 
 
 class Words:
@@ -268,10 +296,37 @@ _TALK: Final = (
 )
 
 
+# Words that German, French, Spanish, Italian, Portuguese and Dutch sentences have whatever they are about, without
+# those that mean something else in English: die, dove, hat, man, van, war.
+
+_GRAMMAR: Final = (
+    "ai al alla am au auch auf aus aux avec avez avons bei ben bent bist ce ces cette che chez chi com combien come "
+    "como con cu\u00e1l cu\u00e1les cu\u00e1ndo cu\u00e1nto c\u00f3mo da dans das dat de dein deine del della dem den "
+    "der des deze di dich dir dit du d\u00f3nde e een ein eine einem einen einer el ela ele ella elle elles em en er "
+    "es est esta este esto et eu f\u00fcr geen gli habe haben hai hast hatte heb hebt heeft het hij ho hoe hoeveel "
+    "ich ihr ik il ils im ins io ist isto je jij jouw kann kannst kein keine la las le lei les lo los lui ma mal mein "
+    "meine meinem meinen meiner mes met meu meus mi mia mich miei mijn minha mio mir mis mit mon na naar nach ne "
+    "nicht niet noch noi non nos nosotros nossa nosso nostra nostro notre nous nuestra nuestro n\u00e3o n\u00f3s o "
+    "oder onde ons onze op os ou o\u00f9 pas per por pourquoi quais qual quale quali quand quando quanto que quel "
+    "quelle quelles quels quem questa questo qui qui\u00e9n qui\u00e9nes quoi qu\u00e9 sabe sabes sai sais se seu si "
+    "sie sind son sono sont sua s\u00e3o ta tem tengo tenho tes teu tienes tu tua tuo tus t\u00fa uit um uma un und "
+    "une uno unos uns unser unsere unseren voc\u00ea von voor vos votre vous waar waarom wann wanneer warum wat weet "
+    "weisst welche welchen welcher welches welke wem wen wer werden wessen wie wieso wij wir wird wo y yo zij zijn zu "
+    "zum zur \u00e8 \u00e9 \u00e9l \u00e9tait \u00fcber"
+)
+
+# Words of dates: a message has its date beside its text.
+
+_DATES: Final = re.compile(
+    r"january|february|march|april|june|july|august|september|october|november|december|"
+    r"(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:19|20)\d\d|\d\d?(?:st|nd|rd|th)"
+)
+
+
 @cache
 def talk_terms() -> frozenset[str]:
-    """Return the stems of the words of everyday talk."""
-    return frozenset(map(porter, _TALK.split()))
+    """Return the stems of the words of everyday talk, and of grammar."""
+    return frozenset(map(porter, f"{_TALK} {_GRAMMAR}".split()))
 
 
 # Verbs and nouns whose forms no stemmer unifies: the base form, then the others. Forms that are better known as another
@@ -337,13 +392,15 @@ def strip_contractions(text: str) -> str:
 
 
 def subject_of(text: str) -> str:
-    """Return the words of a text without those of everyday talk.
+    """Return the words of a text without those of everyday talk and, if others are left, of dates.
 
-    >>> subject_of("Thank you! When do we paint the kitchen again?")
-    'you we paint the kitchen'
+    >>> subject_of("Thank you! When do we paint the kitchen again in June?")
+    'you we paint the kitchen in'
     """
     talk = talk_terms()
-    return " ".join(word for word in words(text) if porter(word) not in talk)
+    left = [word for word in words(text) if porter(word) not in talk]
+    timeless = [word for word in left if not _DATES.fullmatch(word)]
+    return " ".join(timeless if words_of(" ".join(timeless))[0] else left)
 
 
 def fact_words(question: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Earlier messages in a context: which of them answer a question, and which are never shown."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -584,3 +585,33 @@ def test_days_are_those_of_the_time_zone_in_which_it_was_said_wherever_it_is_rea
     ]
     with Memory(tmp_path / "store", timezone="America/New_York") as memory:
         assert memory.rebuild(shown).matches
+
+
+class Synonyms:
+    """An embedder that knows which words mean the same."""
+
+    id, dim = "synonyms", 8
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        axes = (("car", "vehicle", "corolla"), ("weather", "walk"), ("bought", "purchase"))
+        return [
+            [0.05 + any(word in text.lower() for word in axis) for axis in axes] + [0.05] * (self.dim - len(axes))
+            for text in texts
+        ]
+
+
+def test_an_embedded_message_is_found_by_its_meaning() -> None:
+    with Memory(embedder=Synonyms()) as memory:
+        chat = memory.conversation("then", project="acme", embed=True)
+        said = chat.append("user", "Yesterday we bought a Corolla from Mr. Tanaka.")
+        for number in range(60):
+            chat.append("user", f"We went for a long walk in fine weather, number {number}.")
+        question = "Which vehicle did I purchase?"
+        while chat.search(question).pending:
+            time.sleep(0.01)
+        context = memory.context(memory.conversation("now", project="acme", embed=True), query=question)
+        assert "Corolla" in part_of(context)
+        assert part_of(memory.context(memory.conversation("plain", project="acme"), query=question)) == ""
+        shown = memory.show(context)
+        assert memory.rebuild(shown).matches
+        assert "shows" in str(memory.why(said, missing_from=shown)).splitlines()[-1]

@@ -143,6 +143,13 @@ def test_a_directory_of_sets_is_measured(tmp_path: Path, refold: Run) -> None:
     assert [line.split()[0] for line in lines[2:6]] == list(SYSTEMS)
     assert lines[2].split()[1] == "75.0"
     assert "4, 1 questions" in refold("bench", "agent", tmp_path, "--budget", 1_000, "--by-category").out
+    bare = refold("bench", "agent", tmp_path, "--budget", 1_000, "--without-facts", "--json").json
+    assert bare["facts"] is False
+    assert {row["share"] for each in bare["sets"] for row in each["figures"] if row["system"] == "memories"} == {0.0}
+    assert {row["share"] for each in bare["sets"] for row in each["figures"] if row["system"] == "context"} == {
+        0.75,
+        1.0,
+    }
     (first, second) = refold("bench", "agent", tmp_path, "--json").json["sets"]
     assert (first["name"], second["name"]) == ("locomo10", "beam")
     assert [each["budget"] for each in first["figures"]] == [budget for budget in BUDGETS for _ in SYSTEMS]

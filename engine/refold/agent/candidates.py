@@ -15,7 +15,7 @@ from refold.entry import Entry, MemoryUnmerged, VectorRenewed
 from refold.event import unpack_json
 from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
 from refold.memory.conversation import Conversation
-from refold.memory.earlier import Earlier, query_of
+from refold.memory.earlier import Earlier, meaning_of, query_of
 from refold.memory.options import Core, core_of, day_at
 from refold.memory.turns import is_question
 from refold.message import Message, text_of
@@ -77,6 +77,7 @@ def earlier_messages(
         chat.place[0],
         project,
         query,
+        meaning=meaning_of(core, query) if chat.embed else None,
         shown={message.seq for message in messages},
         top_k=top_k,
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 from refold.cli.output import Line, progress_bar
 from refold.cli.root import Output, cli, verb
@@ -285,16 +286,17 @@ _WHERE: Final = (
     ),
     click.option("--by-category", is_flag=True, help="Also show the figures of each category."),
     click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed", help="The embedder to use."),
+    click.option("--without-facts", is_flag=True, help="Let no extraction learn anything: messages are all there is."),
     opens=None,
     group=bench_group,
 )
-def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: bool) -> Output:
+def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: bool, without_facts: bool) -> Output:
     """Measure how much of the evidence an agent loop shows a model.
 
     PATH is a file of LoCoMo or BEAM, or a directory of such files. Each conversation runs session by session through an
     AgentLoop with the default hooks, in RAM; LoCoMo's observations, or for other sets the messages of the user, stand
-    in for what an extraction learns. Each question then begins a new session, with a budget for everything that the
-    model is sent.
+    in for what an extraction learns, unless --without-facts is given. Each question then begins a new session, with a
+    budget for everything that the model is sent.
 
     Shows the share of the evidence in what is sent (context) with its 95 % interval, next to three baselines that fill
     the same budget: the newest messages of all sessions (window), an exact search over all messages (messages), and one
@@ -316,6 +318,8 @@ def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: b
             recordings = recordings_of(file, progress)
         if not recordings:
             raise InvalidInput(f"{file} has no question with known evidence; give files of LoCoMo or BEAM")
+        if without_facts:
+            recordings = [msgspec.structs.replace(recording, facts=()) for recording in recordings]
         with progress_bar(f"asking {file.name}") as progress:
             results = presences(measure_contexts(recordings, budgets or BUDGETS, EMBEDDERS[embedder](), progress))
         shown = [each for each in results if by_category or each.category == ALL]
@@ -323,7 +327,8 @@ def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: b
         lines += _presence_lines(
             shown, f"{file.stem}: {results[0].questions} questions, {len(recordings)} conversations"
         )
-    return Output({"data": path.name, "embedder": embedder, "sets": document}, lines)
+    facts = not without_facts
+    return Output({"data": path.name, "embedder": embedder, "facts": facts, "sets": document}, lines)
 
 
 def _presence_lines(results: "list[Presence]", heading: str) -> Iterator[Line]:

@@ -17,6 +17,7 @@ from refold.engine.reader import Reader
 from refold.engine.scan import events_before, places_of
 from refold.engine.streams import key_of
 from refold.engine.transaction import erased_count
+from refold.engine.vectors import VectorModel
 from refold.event import ConversationOpened, Event, ForkDropped, Forked, Recorded, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT, EARLIER_MESSAGES_COUNT, PAGE_EVENTS
 from refold.memory import retractions
@@ -31,6 +32,7 @@ from refold.views.session import SESSION
 if TYPE_CHECKING:
     from refold.index.messages import MessageMatch, MessageView
     from refold.memory.message_indexes import MessageIndexes
+    from refold.memory.options import Core
 
 _ROLES: Final = ("user", "assistant")
 _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of a long query: each word takes time.
@@ -50,6 +52,7 @@ _RARE_SHARE: Final = 0.02
 _UNSURE_COUNT: Final = 8  # Messages for a question below the relevance.
 _SHARE_MIN: Final = 0.15
 _DAMPING: Final = 0.2  # As a ranking's, which is 0.8: the best of a few may be long.
+_NO_WORDS: Final = 2**31  # Words that no message has: it is found by its meaning alone.
 _ASKING_SHARE: Final = 0.5  # A message whose share of questions is larger answers nothing.
 _WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole to a query that nothing answers.
 _WHOLE: Final = "no message answers it, so that all messages of users are shown while they are few"
@@ -68,6 +71,22 @@ class Earlier(NamedTuple):
 
     message: Message
     place: int
+
+
+class Meaning(NamedTuple):
+    """A query's vector of length 1 by an embedder, and the rate from which a message counts as similar."""
+
+    model: VectorModel
+    vector: Any
+    floor_rate: float
+
+
+def meaning_of(core: "Core", query: str) -> Meaning | None:
+    """Return the meaning of a query, ``None`` if the embedder fails, which is logged."""
+    from refold.memory.messages import model_of, vector_of  # noqa: PLC0415 - load numpy, which few contexts need
+
+    vector = vector_of(core, query)
+    return None if vector is None else Meaning(model_of(core), vector, core.embedding.floor_rate)
 
 
 def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
@@ -112,18 +131,20 @@ class EarlierMessages:
         project: str,
         query: str,
         *,
+        meaning: Meaning | None,
         shown: AbstractSet[int],
         top_k: int,
     ) -> list[Earlier]:
         """Find messages for a conversation by the words of a query, the best first; none if nothing answers it.
 
+        With the query's ``meaning``, those that are embedded are found by their vectors, too.
         Messages that say only what was retracted are left out. Other conversations are included if they were opened
         with ``project`` and are not forks of the same origin. ``shown`` are the seqs of messages to leave out.
         """
-        newest, end, looks = self._looks(reader, branch, at, stream, project, shown)
+        newest, end, looks = self._looks(reader, branch, at, stream, project, shown, meaning)
         if not looks:
             return []
-        found = read(reader, [(match.seq, match.place) for match in matches(looks, query, top_k)[0]])
+        found = read(reader, [(match.seq, match.place) for match in matches(looks, query, top_k, meaning)[0]])
         return [each for each in found if not newest.is_retracted(each.message, end)]
 
     def find_retracted(self, reader: Reader, branch: int, at: int | None, seqs: Sequence[int]) -> list[Message]:
@@ -147,11 +168,12 @@ class EarlierMessages:
         query: str,
         message: Earlier,
         *,
+        meaning: Meaning | None,
         shown: AbstractSet[int],
         top_k: int,
     ) -> str:
         """Return why a search with the same arguments does not find a message; empty if it does."""
-        newest, end, looks = self._looks(reader, branch, at, stream, project, shown)
+        newest, end, looks = self._looks(reader, branch, at, stream, project, shown, meaning)
         with enter_once(self._lock):
             outside = newest.exclusion(message, stream, project, end)
         if outside:
@@ -160,7 +182,7 @@ class EarlierMessages:
         rows = [(look, mask & ~look.mask_without(own)) for look, mask in looks]
         if not any(mask.any() for _, mask in rows):
             return "its content was replaced"
-        found, reason = matches(looks, query, top_k)
+        found, reason = matches(looks, query, top_k, meaning)
         places = [(match.seq, match.place) for match in found if (match.seq, match.place) in own]
         if not places:
             return _mismatch(looks, rows, query, reason, top_k)
@@ -168,13 +190,20 @@ class EarlierMessages:
         return "what it said was taken back" if is_taken_back else ""
 
     def _looks(
-        self, reader: Reader, branch: int, at: int | None, stream: str, project: str, shown: AbstractSet[int]
+        self,
+        reader: Reader,
+        branch: int,
+        at: int | None,
+        stream: str,
+        project: str,
+        shown: AbstractSet[int],
+        meaning: Meaning | None,
     ) -> "tuple[_NewestEvents, int, list[tuple[MessageView, Any]]]":
         """Return the newest messages, the seq that they are searched at, and the rows that a conversation searches."""
         newest, end = self._newest_at(reader, branch, at)
         with enter_once(self._lock):
             after = max(end - EARLIER_EVENTS_COUNT, 0)
-            return newest, end, list(newest.looks(stream, project, after, end, shown))
+            return newest, end, list(newest.looks(stream, project, after, end, shown, meaning and meaning.model))
 
     def _newest_at(self, reader: Reader, branch: int, at: int | None) -> "tuple[_NewestEvents, int]":
         """Return the newest messages of a branch, and the seq that they are searched at."""
@@ -224,7 +253,9 @@ def criteria_of(query: str) -> Criteria:
     return Criteria(subject, text, asks)
 
 
-def matches(looks: "Sequence[tuple[MessageView, Any]]", query: str, top_k: int) -> "tuple[list[MessageMatch], str]":
+def matches(
+    looks: "Sequence[tuple[MessageView, Any]]", query: str, top_k: int, meaning: Meaning | None = None
+) -> "tuple[list[MessageMatch], str]":
     """Search rows, each with a mask of those that can be found; return matches, or none and why nothing answers."""
     from refold.index import messages as index  # noqa: PLC0415 - imported on first use
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
@@ -234,12 +265,26 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: str, top_k: int) 
     criteria = criteria_of(query)
     best = None if criteria.reason else _best_answer(looks, criteria, roles)
     count = 0 if best is None else top_k if best.is_sure else _UNSURE_COUNT if best.is_possible else 0
-    found = index.search(rows, criteria.query, roles, min(count, top_k), among=masks) if count else []
+    found = list["MessageMatch"]()
+    if count or (meaning is not None and criteria.subject and criteria.is_question):
+        vector, rate = (None, 0.0) if meaning is None else (meaning.vector, meaning.floor_rate)
+        count, words_min = (count, 1) if count else (_UNSURE_COUNT, _NO_WORDS)
+        found = index.search(
+            rows,
+            criteria.query,
+            roles,
+            min(count, top_k),
+            words_min=words_min,
+            among=masks,
+            vector=vector,
+            floor_rate=rate,
+        )
     # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
     few = _all_user_messages(looks, top_k) if criteria.subject else []
     whole = [match for match in few if (match.seq, match.place) not in places]
-    return [*found, *whole], _WHOLE if whole else criteria.reason or ("" if count or best is None else best.reason)
+    reason = criteria.reason or ("" if best is None else best.reason)
+    return [*found, *whole], _WHOLE if whole else "" if found else reason
 
 
 class _BestAnswer(NamedTuple):
@@ -501,7 +546,7 @@ class _NewestEvents:
         return self._questions[seq]
 
     def looks(
-        self, stream: str, project: str, after: int, end: int, shown: AbstractSet[int]
+        self, stream: str, project: str, after: int, end: int, shown: AbstractSet[int], model: VectorModel | None
     ) -> "Iterator[tuple[MessageView, Any]]":
         """Yield the rows that a conversation searches, each time with a mask of those it can find."""
         own = self._scope_name(stream)
@@ -511,7 +556,7 @@ class _NewestEvents:
             if any(seq not in shown for seq in reversed(seqs)):
                 first = max(after, seqs[self._first_place(name, end)] - 1)
                 key, block = self._block_of(name, end)
-                look, numbers = self._indexes().of_events(self._reader, key, block.seqs, first, end)
+                look, numbers = self._indexes().of_events(self._reader, key, block.seqs, first, end, model)
                 mask = self._mask(look, numbers, stream, end, shown, is_common=name == common)
                 yield look, mask & look.mask_without(_hidden_rows(block, end, shown)) if block.replaced else mask
 

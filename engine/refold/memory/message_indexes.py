@@ -210,11 +210,12 @@ class MessageIndexes:
         return self._retry(reader, look)
 
     def of_events(
-        self, reader: Reader, key: str, seqs: Sequence[int], after: int, until: int
+        self, reader: Reader, key: str, seqs: Sequence[int], after: int, until: int, model: VectorModel | None
     ) -> tuple[MessageView, Mapping[str, int]]:
         """Return the rows of events with ``after < seq <= until``, and the numbers of their conversations.
 
-        ``seqs`` are those of all events under a key that the caller chooses; later events are added after them.
+        ``seqs`` are those of all events under a key that the caller chooses; later events are added after them. With a
+        ``model``, rows have the vectors by it that are in the store.
         """
 
         def look() -> tuple[MessageView, Mapping[str, int]]:
@@ -226,6 +227,8 @@ class MessageIndexes:
                     events = reader.loader.recorded_events(page)
                 filled.index.extend([row for recorded in events for row in rows_of(recorded)], known)
                 filled.seq = page[-1]
+            if model is not None:
+                filled.load(reader, model)
             self._filled[key] = filled
             return filled.index.view(until, after), filled.index.numbers
 

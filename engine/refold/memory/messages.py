@@ -69,7 +69,7 @@ def search(
             if bare_count:
                 core.message_vectors.schedule(key)
             embedded_count = sum(look.embedded_count for look in written) if embeds else 0
-            vector = _vector_of(core, text) if embedded_count else None
+            vector = vector_of(core, text) if embedded_count else None
             matches = index.search(
                 looks,
                 text,
@@ -135,7 +135,7 @@ def _search_masks(
     return [own if mask is None else own & mask for own, mask in zip(shown, masks, strict=True)]
 
 
-def _vector_of(core: Core, query: str) -> Any:
+def vector_of(core: Core, query: str) -> Any:
     """Return the unit vector of a query, or ``None`` if the embedder fails, which is logged."""
     try:
         return unit(core.embedding.of(clip_text(query)).packed)

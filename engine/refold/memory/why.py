@@ -43,7 +43,7 @@ from refold.views.facts import FACTS
 from refold.views.files import FILES, Tree
 from refold.views.profile import JOURNAL
 from refold.views.scratchpad import SCRATCH
-from refold.views.session import WORK, ContextShown
+from refold.views.session import SESSION, WORK, ContextShown
 from refold.views.skills import SKILLS, LearnedSkill, SkillsSelected
 from refold.views.window import MessagesRecalled
 
@@ -518,7 +518,7 @@ def _message_absence(memory: "Memory", core: Core, subject: Subject, display: Di
 
 def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Display) -> str:
     """Return why a message is not among the earlier messages of a context; ``past`` is what the context was made of."""
-    from refold.memory.earlier import Earlier, query_of  # noqa: PLC0415 - loaded only for contexts
+    from refold.memory.earlier import Earlier, meaning_of, query_of  # noqa: PLC0415 - loaded only for contexts
     from refold.memory.turns import open_turn_of  # noqa: PLC0415 - as above
 
     window = open_turn_of(core, display.stream, display.event.origin).messages
@@ -534,6 +534,8 @@ def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Disp
     earlier = next((Earlier(message, place) for place, message in own if message.id == subject.key), None)
     if earlier is None or earlier.message.erased:
         return "its content was erased, so what would have found it is unknown"
+    # As of the context's own event: it may have opened the conversation.
+    embeds = core.read_written(display.stream, lambda state: state.part(SESSION).embed, display.seq)
     reason = core.earlier_messages.absence(
         core.engine.reader,
         core.branch,
@@ -542,6 +544,7 @@ def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Disp
         display.event.project,
         query,
         earlier,
+        meaning=meaning_of(core, query) if embeds else None,
         shown={message.seq for message in window},
         top_k=most,
     )

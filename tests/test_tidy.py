@@ -41,6 +41,9 @@ VIOLATIONS = [
     ("event-tag", NOTES, "tag=1", 'tag="note"'),
     ("event-tag", NOTES, "", SECOND_EVENT.replace("tag=2", "tag=1")),
     ("event-tag", NOTES, "", SECOND_EVENT.replace("tag=2", "tag=1").replace("Event", "NoteAdded")),
+    ("class-name", LIMITS, "", '\n\nclass _NoteAdded:\n    """Another one."""\n'),
+    ("function-name", NOTES, "", "\n\ndef _joined() -> None:\n    pass\n"),
+    ("function-name", NOTES, "", "\n\nasync def told() -> None:\n    pass\n"),
     ("file-name", "engine/refold/joining.py", "", '"""Joins."""\n'),
     ("orphan", "engine/refold/__init__.py", "refold.views.notes", "refold.views"),
     ("orphan", "engine/refold/other.py", "", '"""Nobody imports it."""\n'),
@@ -80,7 +83,7 @@ def test_every_rule_has_a_violation_above() -> None:
 
 def test_the_docstring_of_a_function_is_not_counted(tmp_path: Path) -> None:
     words = "    words\n" * tidy.FUNCTION_LINES_MAX
-    function = f'\n\ndef _explained() -> None:\n    """Explain.\n\n{words}    """\n'
+    function = f'\n\ndef _explain() -> None:\n    """Explain.\n\n{words}    """\n'
     assert findings(tmp_path, **{NOTES: CLEAN_TREE[NOTES] + function}) == set()
 
 

@@ -34,6 +34,14 @@ IRREGULAR_PAST = frozenset({"Begun", "Built", "Given", "Made", "Put", "Read", "S
 # Words that end like a gerund and are nouns.
 NOUNS = frozenset({"embedding", "heading", "mapping", "ranking", "setting", "string"})
 
+# A function is named by a verb or a noun: these single words are no participles, or are names that users see.
+VERBS = frozenset({"bound", "embed", "exceed", "need", "proceed", "reembed", "reseed", "seed", "shed"})
+SEEN_NAMES = frozenset({"compacted", "unfinished"})  # A hook, and a check of `refold doctor`.
+IRREGULAR_PARTICIPLES = frozenset(
+    {"brought", "done", "drawn", "found", "given", "gone", "heard", "held", "kept", "known", "left", "lost", "made"}
+    | {"meant", "said", "seen", "sent", "shown", "sought", "taken", "then", "told", "written"}
+)
+
 # Built from parts, so that this file does not hold what it bans.
 BANNED_TEXTS = {
     "/" + "work/": "a path relative to the repository",
@@ -161,6 +169,30 @@ def events(tree: Tree) -> Iterator[Finding]:
                 yield Finding(module.path, node.lineno, "event-tag", advice)
 
 
+def class_names(tree: Tree) -> Iterator[Finding]:
+    """A class has a name of its own in the whole package; an underscore does not make it another one."""
+    homes: dict[str, Module] = {}
+    for module in tree.modules:
+        for node in ast.walk(module.syntax):
+            if isinstance(node, ast.ClassDef) and homes.setdefault(node.name.lstrip("_"), module) is not module:
+                advice = f"{node.name} is a class of {homes[node.name.lstrip('_')].name}, too: say what is special here"
+                yield Finding(module.path, node.lineno, "class-name", advice)
+
+
+def function_names(tree: Tree) -> Iterator[Finding]:
+    """A function is named by what it does or returns, not by a participle alone: `find_row`, not `found`."""
+    nodes = [(module, node) for module in tree.modules for node in ast.walk(module.syntax)]
+    handlers = {node.name.lower() for _, node in nodes if isinstance(node, ast.ClassDef)}  # Each folds one event.
+    for module, node in nodes:
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.decorator_list:
+            continue
+        name = node.name.lstrip("_")
+        is_participle = (name.endswith("ed") and name.isalpha()) or name in IRREGULAR_PARTICIPLES
+        if is_participle and name not in VERBS | SEEN_NAMES | handlers:
+            advice = f"{node.name}: name it by a verb with its object, or by the noun of what it returns"
+            yield Finding(module.path, node.lineno, "function-name", advice)
+
+
 def orphans(tree: Tree) -> Iterator[Finding]:
     """Every module is imported by another one, or is a way in."""
     settings = tomllib.loads((tree.root / "pyproject.toml").read_text(encoding="utf-8"))
@@ -199,7 +231,16 @@ def banned_texts(tree: Tree) -> Iterator[Finding]:
 
 
 Rule: TypeAlias = Callable[[Tree], Iterator[Finding]]
-RULES: tuple[Rule, ...] = (sizes, file_names, limit_units, events, orphans, banned_texts)
+RULES: tuple[Rule, ...] = (
+    sizes,
+    file_names,
+    limit_units,
+    events,
+    class_names,
+    function_names,
+    orphans,
+    banned_texts,
+)
 
 
 def findings(root: Path) -> list[Finding]:

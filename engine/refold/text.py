@@ -259,7 +259,7 @@ def _inner_of(part: dict[str, Any]) -> str | list[dict[str, Any]]:
 # Blocks of messages that are no text, in each provider's format.
 
 
-class _Media(NamedTuple):
+class _MediaFile(NamedTuple):
     kind: str
     text: str | None
     """The text of a document that is one."""
@@ -293,18 +293,18 @@ def media_kinds(content: str | list[dict[str, Any]] | None) -> Iterator[str]:
             yield from media_kinds(inner)
 
 
-def _media_of(part: dict[str, Any]) -> _Media | None:
+def _media_of(part: dict[str, Any]) -> _MediaFile | None:
     kind = part.get("type")
     if isinstance(kind, str):
         known = _MEDIA_BY_TYPE.get(kind)
-        return None if known is None else _Media(known, _document_text(part) if known == "document" else None)
+        return None if known is None else _MediaFile(known, _document_text(part) if known == "document" else None)
     for field in _MEDIA_FIELDS:
         if kind is None and isinstance(file := part.get(field), dict):
             given = cast("dict[str, Any]", file)
             media_type = str(given.get("mimeType", given.get("mime_type", "")))
             main = media_type.partition("/")[0]
             known = main if main in ("image", "audio", "video") else "document"
-            return _Media(known, _decoded(media_type, given.get("data")))
+            return _MediaFile(known, _decode_text(media_type, given.get("data")))
     return None
 
 
@@ -315,15 +315,15 @@ def _document_text(part: dict[str, Any]) -> str | None:
         given = cast("dict[str, Any]", source)
         if given.get("type") == "text":
             return text if isinstance(text := given.get("data"), str) else None
-        return _decoded(str(given.get("media_type", "")), given.get("data"))
+        return _decode_text(str(given.get("media_type", "")), given.get("data"))
     url: object = cast("dict[str, Any]", file).get("file_data") if isinstance(file, dict) else None
     if isinstance(url, str) and url.startswith("data:"):
         media_type, _, data = url.removeprefix("data:").partition(";base64,")
-        return _decoded(media_type, data)
+        return _decode_text(media_type, data)
     return None
 
 
-def _decoded(media_type: str, data: object) -> str | None:
+def _decode_text(media_type: str, data: object) -> str | None:
     """Return the text in base64, ``None`` if its media type is not one of texts or it cannot be decoded."""
     if not media_type.startswith(_TEXT_TYPES) or not isinstance(data, str):
         return None

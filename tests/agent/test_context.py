@@ -192,7 +192,8 @@ def test_where_one_memory_fits_it_is_the_one_that_answers(memory: Memory) -> Non
 def lines_of(memory: Memory, chat: Conversation, query: str) -> list[str]:
     part = memory.context(chat, query=query).part("memories")
     assert part is not None
-    return part.text.splitlines()[3:]
+    lines: list[str] = part.text.splitlines()
+    return lines[3:]
 
 
 @pytest.mark.parametrize("query", ["Where does the user live?", "Who is the doctor?"])

@@ -441,7 +441,9 @@ def test_a_number_that_json_cannot_hold_is_a_failure_and_not_null(
 def test_null_for_a_parameter_with_a_default_means_the_default_unless_its_type_takes_none(
     memory: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @memory.tools.tool
+    tools: ToolRegistry = memory.tools
+
+    @tools.tool
     def find(query: str, limit: int = 10, order: str | None = "newest", rest: Any = "rest") -> list[Any]:
         "Find files."
         return [query, limit, order, rest]
@@ -456,7 +458,9 @@ def test_null_for_a_parameter_with_a_default_means_the_default_unless_its_type_t
 def test_what_a_type_does_not_take_is_invalid_input_and_no_failure(
     memory: Memory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @memory.tools.tool
+    tools: ToolRegistry = memory.tools
+
+    @tools.tool
     def plan(days: Annotated[list[int], Meta(max_length=2)]) -> int:
         "Plan days."
         return len(days)

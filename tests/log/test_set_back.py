@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def append(memory: Memory, text: str) -> int:
                 raise
 
 
-def texts(memory: Memory) -> list[str | None]:
+def texts(memory: Memory) -> list[Any]:
     return [message.content for message in memory.conversation("c").history()]
 
 

@@ -116,9 +116,9 @@ def erase_late() -> None:
         while held:
             held.pop()()
 
-    def late(engine: Any, seqs: Any, *, derived: bool) -> Receipt:
+    def late(engine: Any, seqs: Any, *, derived: bool, text: str | None = None) -> Receipt:
         erase_held()
-        held.append(partial(erase_seqs, engine, seqs, derived=derived))
+        held.append(partial(erase_seqs, engine, seqs, derived=derived, text=text))
         told = tuple(sorted(seqs))
         return Receipt(told, (), (), (), 0, 0, 0, 0, 0, 0, ())
 

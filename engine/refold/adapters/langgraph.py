@@ -459,12 +459,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             record = each.record
             checkpoint: Checkpoint = self._load(record["checkpoint"])
             checkpoint["channel_values"] = page.values(each, each.versions)
-            ns, parent = record["ns"], record["parent"]
             yield CheckpointTuple(
-                _config(thread, ns, checkpoint["id"]),
+                _config(thread, record["ns"], checkpoint["id"]),
                 checkpoint,
                 self._load(record["metadata"]) | page.metadata(each),
-                _config(thread, ns, parent) if parent else None,
+                _config(thread, record["ns"], record["parent"]) if record["parent"] else None,
                 self._writes(writes.get(each.key, ())),
             )
 
@@ -751,12 +750,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     def _sweep(self, table: Table, kept: Iterable[TableItem]) -> None:
         """Delete values, lists and messages that no kept checkpoint refers to."""
-        used: set[Key] = set()
-        held: list[dict[str, bytes]] = []
+        used, held = set[Key](), list[dict[str, bytes]]()
         for item in kept:
             record: Record = item.value
-            versions = self._load(record["checkpoint"])["channel_versions"]
-            used |= {value_key(record["ns"], channel, version) for channel, version in versions.items()}
+            versions = self._load(record["checkpoint"])["channel_versions"].items()
+            used |= {value_key(record["ns"], *version) for version in versions}
             used |= {metadata_key(record)} if record["more"] else set()
             held += record["lists"].values()
         used |= {(LIST, digest) for each in held for digest in unpack_digests(each["lists"])}
@@ -784,8 +782,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                     and channel not in record["lists"]
                     and (channel not in versions or not table.keys(value_key(record["ns"], channel, versions[channel])))
                 }
-                parent = record["parent"]
-                item = by_key.get((*newest.key[:2], key_part(parent))) if missing and parent else None
+                item = by_key.get((*newest.key[:2], key_part(record["parent"] or ""))) if missing else None
         return [*kept.values()]
 
 

@@ -126,10 +126,10 @@ class RefoldConversationStore(ConversationStore):
         for item in items.values():
             record = _record(item)
             for tip in (record.head_id, *record.branches, item.value.get(_WINDOW_HEAD)):
-                for key in map(_entry_key, self._chain(tip)):
-                    if key in reached:
+                for entry_key in map(_entry_key, self._chain(tip)):
+                    if entry_key in reached:
                         break
-                    reached.add(key)
+                    reached.add(entry_key)
         self._table.delete(_record_key(conversation_id))
         for key in keys:
             if key[:2] not in reached:

@@ -177,8 +177,8 @@ class Choice:
         places = {entry_id: place for place, entry_id in enumerate(selected.before)}
         memories, messages, contents = list[_Candidate](), list[_Candidate](), list[tuple[int, str]]()
         for rank, entry in enumerate(selected.entries):
-            text, time = parts.memory_line(entry), learned_ns(core, entry)
-            place, day = (places.get(entry.id, len(places)), time, entry.body_seq), day_at(time, timezone)
+            text, learned = parts.memory_line(entry), learned_ns(core, entry)
+            place, day = (places.get(entry.id, len(places)), learned, entry.body_seq), day_at(learned, timezone)
             above = count(f"{day}:") + 1
             memories.append(_Candidate(parts.MEMORIES, rank, place, entry, text, count(text) + 1, day, above))
             if found and entry.id not in places and entry.category != "preference":

@@ -397,11 +397,11 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
     (placed, left_out), (answers, messages_left_out) = choice.choose(plan.tokens[parts.MEMORIES])
     answers = without_repeats(answers, placed, entries.before)
     counts = {"memories_left_out": left_out, "messages_left_out": messages_left_out}
-    places, episodes = tuple(each.place for each in answers), new_episodes(source.episodes(), placed, answers)
-    final = replace(plan, places=places, episodes=episodes, **counts)
+    kept = new_episodes(source.episodes(), placed, answers)
+    final = replace(plan, places=tuple(each.place for each in answers), episodes=kept, **counts)
     seqs = tuple(each.message.seq for each in answers)
     source = source._replace(recipe=recipe._replace(ids=tuple(entry.id for entry in placed), seqs=seqs, plan=final))
-    return _assemble(source, placed, answers, listed if episodes == plan.episodes else tuple(_listings(source)))
+    return _assemble(source, placed, answers, listed if kept == plan.episodes else tuple(_listings(source)))
 
 
 def _merge_skills(given: Sequence[object], injected: Attachment) -> list[NamedSkill]:

@@ -108,9 +108,8 @@ class Ids:
 
     def _refill(self) -> str:
         fresh: list[str] = _ID.findall(self._random_bytes(_POOL_BYTES).hex())
-        first = fresh.pop()
-        self._pool.extend(fresh)
-        return first
+        self._pool += fresh[1:]
+        return fresh[0]
 
 
 # Keys: the engine knows a stream by its name and, in a fork of the memory, the number of the branch.
@@ -769,8 +768,8 @@ class Streams:
 
     def advance(self, slot: Stream, stamps: Sequence[Stamp], record_bytes: int) -> None:
         """Move a stream to the last of some events that were folded into its state."""
-        last, added_bytes = stamps[-1], record_bytes + EVENT_OVERHEAD_BYTES * len(stamps)
-        slot.version, slot.seq = last.version, last.seq
+        added_bytes = record_bytes + EVENT_OVERHEAD_BYTES * len(stamps)
+        slot.version, slot.seq = stamps[-1].version, stamps[-1].seq
         slot.seqs += [stamp.seq for stamp in stamps]
         slot.weight += added_bytes
         self.bytes += added_bytes

@@ -92,7 +92,7 @@ class CommitBytes(NamedTuple):
     packed: bytes
 
 
-class Position(NamedTuple):
+class CopyPosition(NamedTuple):
     """How far a copy is: the number of its last commit, and of the one before it and of the last erasure, or 0."""
 
     number: int = 0
@@ -106,7 +106,7 @@ class Position(NamedTuple):
         return SEQ.pack(self.number) + SEQ.pack(self.before) + SEQ.pack(self.erasure) + self.link
 
     @classmethod
-    def unpack(cls, row: bytes) -> "Position":
+    def unpack(cls, row: bytes) -> "CopyPosition":
         """Decode a row; ``StoreVersion`` if another version of refold wrote it."""
         if len(row) != 3 * SEQ.size + LINK_BYTES:
             raise StoreVersion(f"the position of a copy has {len(row)} bytes; remove the copy, and open the log again")

@@ -9,7 +9,7 @@ from typing import Final
 
 from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreVersion, logger
 from refold.limits import CACHES_COUNT_MAX, KEYED_HASH_BYTES
-from refold.log.commits import POSITION_KEY, Position
+from refold.log.commits import POSITION_KEY, CopyPosition
 from refold.log.directory import directory_at
 from refold.log.disk import FILE_FLAGS, disk_error, remove
 from refold.log.lmdb_log import LmdbLog
@@ -126,10 +126,10 @@ class CopyLog(LmdbLog):
         self._lock.close()
 
 
-def position_in(log: LmdbLog) -> Position:
+def position_in(log: LmdbLog) -> CopyPosition:
     """Return the position of a copy; ``StoreVersion`` if another version of refold wrote it."""
     row = log.row("meta", POSITION_KEY)
-    return Position() if row is None else Position.unpack(row)
+    return CopyPosition() if row is None else CopyPosition.unpack(row)
 
 
 def _has_erasure(path: str, erasure: int) -> bool:

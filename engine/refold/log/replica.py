@@ -41,8 +41,8 @@ from refold.log.commits import (
     CommitLog,
     CommitsLost,
     ConnectionLost,
+    CopyPosition,
     Lag,
-    Position,
     Replacement,
     link_of,
     pack,
@@ -129,7 +129,7 @@ def _deletion(table: Table, key: bytes) -> Row:
     return table, key, None
 
 
-def _position(place: Position) -> Row:
+def _position(place: CopyPosition) -> Row:
     return "meta", POSITION_KEY, place.pack()
 
 
@@ -155,7 +155,7 @@ class ReplicaLog:
         self._follower: Worker | None = None
         self._undisturbed: Callable[[Callable[[], object]], None] = _call
         row = local.row("meta", POSITION_KEY)
-        self.place = Position() if row is None else Position.unpack(row)
+        self.place = CopyPosition() if row is None else CopyPosition.unpack(row)
         """How far the copy is."""
         self.lost = ""
         """Why the copy cannot go on, while the server lacks commits that it has."""
@@ -179,9 +179,9 @@ class ReplicaLog:
         """The number of the last commit in the copy."""
         return self.place.number
 
-    def place_after(self, number: int, packed: bytes, *, is_erasure: bool) -> Position:
+    def place_after(self, number: int, packed: bytes, *, is_erasure: bool) -> CopyPosition:
         """Return how far the copy is once it has the next commit."""
-        return Position(number, self.position, number if is_erasure else self.place.erasure, link_of(packed))
+        return CopyPosition(number, self.position, number if is_erasure else self.place.erasure, link_of(packed))
 
     def last_commit(self) -> int:
         """Return a number that grows with every commit in the copy."""
@@ -392,7 +392,7 @@ class ReplicaLog:
         if place.erasure > before.erasure:
             self.remove_stale_copies()
 
-    def _place_of(self, numbered: CommitBytes, commit: Commit, before: Position) -> Position:
+    def _place_of(self, numbered: CommitBytes, commit: Commit, before: CopyPosition) -> CopyPosition:
         """Return the place of the commit that the server has after ``before``; ``StoreCorrupt`` if it is not the next.
 
         A server that was set back and has gone on has other commits under the numbers that the copy knows.
@@ -405,7 +405,7 @@ class ReplicaLog:
                 f"or altered; compare the server's replicas, and restore it from a backup"
             )
         erasure = numbered.number if _is_erasure(commit) else before.erasure
-        return Position(numbered.number, before.number, erasure, link_of(numbered.packed))
+        return CopyPosition(numbered.number, before.number, erasure, link_of(numbered.packed))
 
     def remove_stale_copies(self) -> list[str]:
         """Remove the copies of ended processes that lack the last erasure; return those that processes still use."""

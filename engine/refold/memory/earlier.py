@@ -60,7 +60,7 @@ _TOO_MANY: Final = "too many messages have"
 _CONVERSATION: Final = "conversation/"
 _FACTS: Final = ("project/", "profile/")
 _LAST: Final = 2**62
-_MESSAGES: Final = frozenset((MessageAppended, MessageReplaced))
+_MESSAGES: Final[frozenset[type[Event]]] = frozenset((MessageAppended, MessageReplaced))
 _TYPES: Final = (*_MESSAGES, ConversationOpened, Forked, StateImported, ForkDropped, *retractions.TYPES)
 _SCANNED_COUNT: Final = 4_096  # Events that are taken at a time.
 _BLOCKS_COUNT: Final = 32  # The number of blocks of messages that are kept; each holds those of one project.
@@ -83,7 +83,8 @@ class Meaning(NamedTuple):
 
 def meaning_of(core: "Core", query: str) -> Meaning | None:
     """Return the meaning of a query, ``None`` if the embedder fails, which is logged."""
-    from refold.memory.messages import model_of, vector_of  # noqa: PLC0415 - load numpy, which few contexts need
+    from refold.memory.message_vectors import model_of  # noqa: PLC0415 - as below
+    from refold.memory.messages import vector_of  # noqa: PLC0415 - load numpy, which few contexts need
 
     vector = vector_of(core, query)
     return None if vector is None else Meaning(model_of(core), vector, core.embedding.floor_rate)
@@ -379,7 +380,7 @@ def _mismatch(
     return f"of the words of {name} {listing} count{but}; the message has {count}{reason and f', and {reason}'}"
 
 
-class _Block:
+class _ScopeBlock:
     """Consecutive messages of a scope: those of users and models, and which of them were replaced."""
 
     def __init__(self, reader: Reader) -> None:
@@ -414,7 +415,9 @@ class _NewestEvents:
         # Seqs of the events that brought messages, by project, or by conversation and its forks if they have none.
         self._scopes: dict[str, array[int]] = {}
         self._homes: dict[int, array[int]] = {}  # The same, by the number of each conversation.
-        self._blocks: OrderedDict[tuple[str, int], _Block] = OrderedDict()  # By scope and the place of the first seq.
+        self._blocks: OrderedDict[tuple[str, int], _ScopeBlock] = (
+            OrderedDict()
+        )  # By scope and the place of the first seq.
         self._scope_of: dict[str, str] = {}
         self._bases: dict[str, str] = {}  # Fork -> the stream it was forked from.
         self._lineage = Lineage(reader, branch)
@@ -467,10 +470,10 @@ class _NewestEvents:
         """Return the place of the first of the newest messages of a scope at a seq."""
         return max(bisect_right(self._scopes.get(name, ()), end) - EARLIER_MESSAGES_COUNT, 0)
 
-    def _block_of(self, name: str, end: int) -> tuple[str, _Block]:
+    def _block_of(self, name: str, end: int) -> tuple[str, _ScopeBlock]:
         """Return the block that holds the newest messages of a scope at a seq, and its key in the index."""
         begin = self._first_place(name, end) // EARLIER_MESSAGES_COUNT * EARLIER_MESSAGES_COUNT
-        block = self._blocks.pop((name, begin), None) or _Block(self._reader)
+        block = self._blocks.pop((name, begin), None) or _ScopeBlock(self._reader)
         block.fill(self._scopes[name][begin : begin + 2 * EARLIER_MESSAGES_COUNT])
         self._blocks[name, begin] = block
         if len(self._blocks) > _BLOCKS_COUNT:
@@ -652,7 +655,7 @@ def _is_of_user(event: Event) -> bool:
     return isinstance(event, MessageAppended) and event.role == "user"
 
 
-def _hidden_rows(block: _Block, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:
+def _hidden_rows(block: _ScopeBlock, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:
     """Return seq and place of the messages whose content was replaced later, or is shown already."""
     known = [each for each in block.replaced if each[1] <= end]
     last = {(stream, event.id): seq for stream, seq, event in known}

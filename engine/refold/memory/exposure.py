@@ -181,8 +181,8 @@ def exposures(
 
     if subject.kind == "memory":
         found = core.events(EventFilter((subject.key.encode(),)), until=at)
-        spans = spans_of(core, (subject,), at)
-        return [recorded for recorded in found if _lists(recorded, spans)]
+        spans_by_id = spans_of(core, (subject,), at)
+        return [recorded for recorded in found if _lists(recorded, spans_by_id)]
     if subject.kind == "message":
         own = stays(core, subject.stream, subject.key, subject.seq, at) if known_stays is None else known_stays
         spans = [(stay.came - 1, stay.left or at) for stay in own]

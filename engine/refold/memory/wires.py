@@ -350,8 +350,8 @@ def _openai_call(call: ToolUse, call_id: str) -> Block:
             is_object = given.startswith("{") and call.arguments != {"arguments": given}
             arguments = given if is_object else _arguments_text(call)
             return entry | {"id": call_id, "function": fields | {"name": name, "arguments": arguments}}
-        case {"type": "custom", "custom": {**fields}}:
-            return entry | {"id": call_id, "custom": fields | {"name": name}}
+        case {"type": "custom", "custom": {**custom}}:
+            return entry | {"id": call_id, "custom": custom | {"name": name}}
         case _:
             return {"id": call_id, "type": "function", "function": {"name": name, "arguments": _arguments_text(call)}}
 

@@ -53,11 +53,11 @@ from refold.mirror.merge import (
     file_of,
     hand_side,
     has_commit,
-    note_digest,
     plan_file,
     profile_change,
     state_of,
 )
+from refold.mirror.notes import note_digest
 from refold.threads import LOOK_SECONDS, Bell, Worker
 from refold.views.profile import JOURNAL, PROFILE
 from refold.views.store import SETTINGS

@@ -49,7 +49,8 @@ _WORDS_MIN: Final = 2  # Words of the query that the best message itself must ha
 _RELEVANCE_MIN: Final = 0.38
 _RARE_COUNT: Final = 10
 _RARE_SHARE: Final = 0.02
-_UNSURE_COUNT: Final = 8  # Messages for a question below the relevance.
+_UNSURE_COUNT: Final = 8  # Messages for a question below the relevance, and words in all of them but the best.
+_UNSURE_WORDS_MAX: Final = 300
 _SHARE_MIN: Final = 0.15
 _DAMPING: Final = 0.2  # As a ranking's, which is 0.8: the best of a few may be long.
 _NO_WORDS: Final = 2**31  # Words that no message has: it is found by its meaning alone.
@@ -280,12 +281,26 @@ def matches(
             vector=vector,
             floor_rate=rate,
         )
+        found = found if best is not None and best.is_sure else list(_short_enough(found, rows))
     # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
     few = _all_user_messages(looks, top_k) if criteria.subject else []
     whole = [match for match in few if (match.seq, match.place) not in places]
     reason = criteria.reason or ("" if best is None else best.reason)
     return [*found, *whole], _WHOLE if whole else "" if found else reason
+
+
+def _short_enough(found: "Sequence[MessageMatch]", rows: "Sequence[MessageView]") -> "Iterator[MessageMatch]":
+    """Yield the best message however long it is, and of the others those that have few words together."""
+    yield from found[:1]
+    count = 0
+    for match in found[1:]:
+        look = rows[match.look]
+        row = int(look.seqs.searchsorted(match.seq))
+        row += int(look.places[row : row + match.place + 1].searchsorted(match.place))
+        if count + int(look.lengths[row]) <= _UNSURE_WORDS_MAX:
+            count += int(look.lengths[row])
+            yield match
 
 
 class _BestAnswer(NamedTuple):

@@ -191,10 +191,11 @@ class Memory:
 
         The first mutation records ``project``, ``window_tokens``, ``embed`` and ``eviction``; after that, other values
         raise ``InvalidInput``. With ``embed=True``, messages are embedded in the background, so that searches and
-        contexts also match by meaning; ``set_embed`` changes this. ``eviction`` determines which messages leave a full window first:
-        the oldest (``"fifo"``, the default), those not added or recalled for the longest time (``"least-recalled"``),
-        or those rated lowest for their age (``"least-important"``). ``"fifo-recall"`` fills half of the budget and
-        leaves the rest for messages that contexts find; ``"summary"`` keeps a summary of the messages that have left.
+        contexts also match by meaning; ``set_embed`` changes this. ``eviction`` determines which messages leave a full
+        window first: the oldest (``"fifo"``, the default), those not added or recalled for the longest time
+        (``"least-recalled"``), or those rated lowest for their age (``"least-important"``). ``"fifo-recall"`` fills
+        half of the budget and leaves the rest for messages that contexts find; ``"summary"`` keeps a summary of the
+        messages that have left.
 
         >>> Memory().conversation("chat-42", project="acme/api", window_tokens=4_000).window_tokens
         4000

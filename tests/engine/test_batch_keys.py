@@ -450,7 +450,7 @@ def test_switches_and_notes_of_skills_conflict_by_name() -> None:
             elsewhere(lambda: library.toggle("b", enabled=False))
             elsewhere(lambda: library.note("b", "theirs"))
         assert library.notes() == {"a": "mine", "b": "theirs"}
-        assert library.disabled() == {"a", "b"}
+        assert library.disabled_names() == {"a", "b"}
         for change in (lambda: library.note("a", "theirs"), lambda: library.toggle("c", enabled=False)):
             with pytest.raises(WrongVersion):
                 in_batch(

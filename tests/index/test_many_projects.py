@@ -83,13 +83,13 @@ SLOW_DISK = """
 import time
 from refold.log import delayed
 
-delayed.TAIL_BYTES_MAX, flush = 4 * 1024**2, delayed.DelayedLog._flush_written
+delayed.TAIL_BYTES_MAX, flush = 4 * 1024**2, delayed.DelayedLog._flush_tail
 
 def late(log):
     time.sleep(1.0)
     flush(log)
 
-delayed.DelayedLog._flush_written = late
+delayed.DelayedLog._flush_tail = late
 """
 
 CHILD_RENEWED = """

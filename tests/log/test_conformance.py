@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from refold import Closed, ReadOnly, StoreCorrupt
+from refold.log.copies import CopyLog, open_copy
 from refold.log.directory import directory_at
 from refold.log.lmdb_log import LmdbLog
 from refold.log.memory_log import RamLog
@@ -418,16 +419,18 @@ class TestReplicaInRam(Conformance):
         assert_refuses(self.open(tmp_path / "store", readonly=True))
 
 
+def copy_in(directory: Path) -> CopyLog:
+    return open_copy(str(directory), "a log", [("meta", b"store_id", bytes(16))])
+
+
 class TestReplicaOnDisk(Conformance):
     def open(self, directory: Path, *, readonly: bool = False) -> Log:
-        local = LmdbLog(directory_at(str(directory), readonly=False, seed={}, exclusive=True))
-        return ReplicaLog(RamCommits(), local, readonly=readonly)
+        return ReplicaLog(RamCommits(), copy_in(directory), readonly=readonly)
 
 
 class TestReplicaOfPostgres(Conformance):
     def open(self, directory: Path, *, readonly: bool = False) -> Log:
-        local = LmdbLog(directory_at(str(directory), readonly=False, seed={}, exclusive=True))
-        return ReplicaLog(opened(self.logs.address()), local, readonly=readonly)
+        return ReplicaLog(opened(self.logs.address()), copy_in(directory), readonly=readonly)
 
     @pytest.fixture(autouse=True)
     def _logs(self, servers: Servers) -> None:

@@ -12,9 +12,9 @@ from refold.log.disk import build_file
 
 KILLED = """
 import os, signal, sys
-from refold.log.disk import building_file
+from refold.log.disk import build_file
 
-with building_file(sys.argv[1], "a report", overwrite=True) as file:
+with build_file(sys.argv[1], "a report", overwrite=True) as file:
     file.write(b"half of it")
     file.flush()
     os.kill(os.getpid(), signal.SIGKILL)

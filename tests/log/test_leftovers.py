@@ -12,10 +12,10 @@ from refold.log.witness import WitnessSlot, create, read
 SEEN = WitnessSlot(bytes(16), 7, bytes(32))
 
 WITNESS = """
-from refold.log.witness import Witnessed, create
+from refold.log.witness import WitnessSlot, create
 
 os.link = die
-create(sys.argv[1] + "/witness", Witnessed(bytes(16), 7, bytes(32)))
+create(sys.argv[1] + "/witness", WitnessSlot(bytes(16), 7, bytes(32)))
 """
 SKILL = """
 from refold.skills.files import write_new
@@ -24,10 +24,10 @@ os.link = die
 write_new(sys.argv[1], "SKILL.md", b"new")
 """
 EDIT = """
-from refold.skills.files import replaced
+from refold.skills.files import replace_file
 from refold.text import sha256
 
-with replaced(sys.argv[1], "SKILL.md", bytes.upper, digest=sha256(b"old").hex()):
+with replace_file(sys.argv[1], "SKILL.md", bytes.upper, digest=sha256(b"old").hex()):
     die()
 """
 DIES = """

@@ -205,7 +205,7 @@ class TestTheSystem:
         program = (
             "import resource, sys; from refold.log import witness; from refold import StoreFull\n"
             "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, resource.RLIM_INFINITY))\n"
-            "try: witness.create(sys.argv[1], witness.Witnessed(bytes(16), 0, bytes(32)))\n"
+            "try: witness.create(sys.argv[1], witness.WitnessSlot(bytes(16), 0, bytes(32)))\n"
             "except StoreFull as error: print('full')"
         )
         with Child(program, str(tmp_path / "witness")) as child:
@@ -244,7 +244,7 @@ path, step = sys.argv[1], int(sys.argv[2])
 print("begun", flush=True)
 while True:
     known = witness.read(path)
-    new = witness.Witnessed(known.store_id, known.seq + step, bytes([(known.seq + step) % 256]) * 32)
+    new = witness.WitnessSlot(known.store_id, known.seq + step, bytes([(known.seq + step) % 256]) * 32)
     witness.replace(path, known, new)
 """
 

@@ -447,9 +447,9 @@ def test_what_is_written_late_is_seen_without_any_other_change(
             memory.journal().append("From the log.", day=DAY)
             mirror.sync()
             for _ in range(3):
-                mirror._look()
+                mirror._poll()
             editor.write("Written too late.\n")
-        mirror._look()
+        mirror._poll()
         (content,) = kept(directory).values()
     assert content.endswith("Written too late.\n")
 
@@ -461,13 +461,13 @@ def test_what_is_written_in_parts_is_taken_when_it_is_whole(
     monkeypatch.setattr(mirror_mirror, "_POLL_SECONDS", 3_600)
     path = day_path(directory, DAY)
     with memory.mirror(directory) as mirror:
-        mirror._look()
+        mirror._poll()
         for text in ("One half of a sent", "ence, and the other.\n"):
             with path.open("a", encoding="utf-8") as file:
                 file.write(text)
-            mirror._look()
+            mirror._poll()
         assert texts_of(memory, DAY) == ["Chose LMDB."]
-        mirror._look()
+        mirror._poll()
         assert texts_of(memory, DAY) == ["Chose LMDB.", "One half of a sentence, and the other."]
 
 
@@ -523,7 +523,7 @@ def test_a_file_that_only_looks_like_a_day_is_named_and_left_alone(
         for name in STRAYS:
             put(directory / name, "not a day\n")
         for _ in range(3):
-            mirror._look()
+            mirror._poll()
         (report,) = reports
         assert [problem.file for problem in report.problems] == sorted(STRAYS)
         assert "is not read; one of a day is YYYYMM/YYYYMMDD.md" in report.problems[0].reason

@@ -62,7 +62,14 @@ _CONVERSATION: Final = "conversation/"
 _FACTS: Final = ("project/", "profile/")
 _LAST: Final = 2**62
 _MESSAGES: Final[frozenset[type[Event]]] = frozenset((MessageAppended, MessageReplaced))
-_TYPES: Final = (*_MESSAGES, ConversationOpened, Forked, StateImported, ForkDropped, *retractions.TYPES)
+_TYPES: Final[tuple[type[Event], ...]] = (
+    *_MESSAGES,
+    ConversationOpened,
+    Forked,
+    StateImported,
+    ForkDropped,
+    *retractions.TYPES,
+)
 _SCANNED_COUNT: Final = 4_096  # Events that are taken at a time.
 _BLOCKS_COUNT: Final = 32  # The number of blocks of messages that are kept; each holds those of one project.
 

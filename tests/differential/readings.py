@@ -168,8 +168,8 @@ def _told(line: Line, committed: int) -> dict[str, Any]:
 def request_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What OpenAI is sent: what has something to say, each with the results of its calls, the last of each.
 
-    Calls are in the lines' fields or in blocks, and get ids of their own where two are the same. A call in a message of
-    another role than the assistant is refused.
+    Calls are in the lines' fields or in blocks, and get ids of their own where two are the same, and a name where they
+    have none. A call in a message of another role than the assistant is refused.
     """
     turns: list[tuple[dict[str, Any], list[Any]]] = []  # Each with its calls: the id, the name, and the result.
     makers: dict[str, list[Any]] = {}
@@ -209,7 +209,7 @@ def _messages_of(turns: list[tuple[dict[str, Any], list[Any]]]) -> list[dict[str
         for call_id, *_ in calls:
             counts[call_id] += 1
             ids.append(call_id if counts[call_id] == 1 else f"{call_id}_{counts[call_id]}")
-        functions = [{"name": name, "arguments": "{}"} for _, name, _ in calls]
+        functions = [{"name": name or "unnamed", "arguments": "{}"} for _, name, _ in calls]
         made = [{"id": one, "type": "function", "function": two} for one, two in zip(ids, functions, strict=True)]
         message.update({"tool_calls": made} if made else {})
         for call_id, (_, _, result) in zip(ids, calls, strict=True):

@@ -52,7 +52,7 @@ READS = {
     "SessionMemory": "calls extracted_seq files findings summary task to_text",
     "Settings": "get items",
     "Table": "count get get_many history item keys scan seqs",
-    "SkillLibrary": "disabled get is_enabled list notes selected usage",
+    "SkillLibrary": "disabled_names get is_enabled last_selection list notes usage",
 }
 """What is read after the steps."""
 

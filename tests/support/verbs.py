@@ -329,7 +329,7 @@ _SKILLS: Final[_Calls] = {
     ),
     "read_resource": lambda skills, _: skills.read_resource("deploy", "SKILL.md") and None,
     "remove": lambda skills, _: skills.remove("notes"),
-    "rendered": lambda skills, _: skills.rendered("deploy"),
+    "render": lambda skills, _: skills.render("deploy"),
     "resources": lambda skills, _: skills.resources("deploy"),
     "search": lambda skills, _: skills.search("notes"),
     "select": lambda skills, _: skills.select("write the notes"),
@@ -337,7 +337,7 @@ _SKILLS: Final[_Calls] = {
 }
 
 _LIBRARY: Final[_Calls] = {
-    **_plain("disabled list notes"),
+    **_plain("disabled_names list notes"),
     "approve": lambda library, _: library.approve("waiting"),
     "delete": lambda library, _: library.delete("notes"),
     "get": lambda library, _: library.get("notes"),

@@ -395,7 +395,7 @@ def subject_of(text: str) -> str:
     """Return the words of a text without those of everyday talk and, if others are left, of dates.
 
     >>> subject_of("Thank you! When do we paint the kitchen again in June?")
-    'you we paint the kitchen in'
+    'you we paint the kitchen'
     """
     talk = talk_terms()
     left = [word for word in words(text) if porter(word) not in talk]

@@ -829,12 +829,14 @@ class TestACopy:
 def test_an_export_is_loaded_once_or_refused_whatever_another_machine_does_meanwhile(
     machine: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_joined: bool
 ) -> None:
-    monkeypatch.setattr(transfer, "_LOAD_EVENTS", PAGE_EVENTS)
+    for pages in ("_LOAD_EVENTS", "_PAGE_EVENTS"):
+        monkeypatch.setattr(transfer, pages, PAGE_EVENTS)
     path, events = str(tmp_path / "export.jsonl"), 3 * PAGE_EVENTS
     with Memory() as memory:
-        with memory.batch():
-            for number in range(events):
-                memory.conversation("loaded").append("user", f"{number}")
+        for page in range(3):  # A command is loaded whole.
+            with memory.batch():
+                for number in range(PAGE_EVENTS):
+                    memory.conversation("loaded").append("user", f"{page * PAGE_EVENTS + number}")
         memory.export(path)
     one, other = machine(), machine()
     if is_joined:
@@ -843,7 +845,8 @@ def test_an_export_is_loaded_once_or_refused_whatever_another_machine_does_meanw
 
     def meanwhile(_done: int, _all: int) -> None:
         if is_joined:
-            other.load(path)
+            other.refresh()
+            assert other.load(path).events < events
         else:
             other.conversation("c").append("user", "hello")
         one.refresh()

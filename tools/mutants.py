@@ -101,7 +101,7 @@ MUTANTS = [
     ),
     # Writer and reader: what is durable, and as of when.
     Mutant("engine/writer.py", "after_ns=reader.time_ns", "after_ns=0", "memory/test_time.py"),
-    Mutant("engine/writer.py", "packer.rebased(stream)", "None", "engine/test_replay.py engine/test_verify.py"),
+    Mutant("engine/writer.py", "packer.keep_base(stream)", "None", "engine/test_replay.py engine/test_verify.py"),
     Mutant(
         "engine/streams.py",
         "slot.seqs += [stamp.seq for stamp in stamps]",
@@ -127,8 +127,8 @@ MUTANTS = [
     Mutant("engine/erasure.py", "for base in known if base.base_seq}", "for base in ()}", "engine/test_erasure.py"),
     Mutant(
         "engine/erasure.py",
-        "mentioned | _derived_from(",
-        "mentioned or _derived_from(",
+        "mentioned | _derived_seqs(",
+        "mentioned or _derived_seqs(",
         "engine/test_erasure.py agent/test_provenance.py",
     ),
     Mutant("engine/erasure.py", '.strip(b"\\0")) >= MARKER', '.strip(b"\\0")) > MARKER', "engine/test_markers.py"),
@@ -153,11 +153,11 @@ MUTANTS = [
         "StreamHead(number, version + 1, last[owner], branch)",
         "engine/test_batch.py engine/test_verify.py",
     ),
-    Mutant("log/record.py", "origin=found.covered(),", "origin=found.digest(),", "rigs/test_dictionary.py"),
+    Mutant("log/record.py", "origin=found.covered_digest(),", "origin=found.digest(),", "rigs/test_dictionary.py"),
     Mutant(
         "engine/erasure.py",
-        "places, fold.blanked, salt)",
-        "places, fold.blanked, record.salt)",
+        "places, fold.strip_body, salt)",
+        "places, fold.strip_body, record.salt)",
         "rigs/test_dictionary.py",
     ),
     Mutant(
@@ -205,8 +205,8 @@ DIFFERENTIAL = [
     # The whole is restored, and what was born later stays.
     Mutant(
         "memory/store.py",
-        "for stream in sorted(engine.reader.differing(now, base)):",
-        "for stream in sorted(engine.reader.differing(now, base)):\n"
+        "for stream in sorted(engine.reader.differing_streams(now, base)):",
+        "for stream in sorted(engine.reader.differing_streams(now, base)):\n"
         "        if not memory_snapshot.pointer(elder, stream, base.seq)[1]:\n"
         "            continue",
         "",

@@ -517,3 +517,22 @@ def test_state_is_shown_and_that_of_a_project_to_all_its_conversations(memory: M
     chat.state["project:user_prefers"] = "npm"
     assert "pnpm" in memory.rebuild(seq).context.text
     assert memory.rebuild(seq).matches
+
+
+@pytest.mark.parametrize("how", ["memory", "source", "text"])
+def test_a_memory_that_was_shown_and_erased_leaves_no_line(memory: Memory, how: str) -> None:
+    said = memory.conversation("other").append("user", "My garden has roses and Rex.")
+    entry = memory.project().upsert("The dog is named Rex and the garden has roses", sources=[said]).entry
+    memory.project().upsert("The user likes tea")
+    chat = memory.conversation("c")
+    chat.append("user", "What is the dog's name?")
+    memory.show(memory.context(chat))
+    if how == "text":
+        memory.erase(text="garden has roses")
+    else:
+        memory.erase([entry if how == "memory" else said])
+    context = memory.context(chat)
+    part = context.part("memories")
+    assert part is not None
+    assert [line for line in part.text.splitlines() if line.startswith("- ")] == ["- [FACT] The user likes tea"]
+    assert memory.rebuild(memory.show(context)).matches

@@ -446,7 +446,7 @@ def _find_memories(memory: Memory, core: Core, chat: Conversation, recipe: Recip
     found = {hit.entry.id: hit.entry for hit in hits}
     for entry_id in before:
         entry = None if entry_id in found else project.get(entry_id)
-        if entry is not None and entry.status == ACTIVE:
+        if entry is not None and not entry.erased and entry.status == ACTIVE:
             found[entry_id] = entry
     return MemoryCandidates(list(found.values())[: recipe.budget.memories_count], before)
 

@@ -10,6 +10,7 @@ from refold import Context, Memory, NotFound, Snapshot
 from refold.agent import ContextBudget
 from refold.engine.loader import Loader
 from refold.event import Recorded
+from refold.memory.lineage import Link
 from refold.views.session import ContextShown
 from tests.support.bounds import lowered
 from tests.support.memories import Clock, assert_sound, remembering
@@ -615,3 +616,26 @@ def test_an_embedded_message_is_found_by_its_meaning() -> None:
         shown = memory.show(context)
         assert memory.rebuild(shown).matches
         assert "shows" in str(memory.why(said, missing_from=shown)).splitlines()[-1]
+
+
+def test_a_chain_of_forks_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = list[int]()
+
+    def counted(link: Link) -> int:
+        looked.append(link.seq)
+        return link.seq
+
+    monkeypatch.setattr("refold.memory.lineage._seq_of", counted)
+    counts = list[int]()
+    for depth in (100, 200):
+        with Memory() as memory:
+            chat = memory.conversation("first", project="acme")
+            chat.append("user", LETTER)
+            for number in range(depth):
+                chat = chat.fork(f"fork {number}")
+                chat.append("user", f"Note {number}.")
+            assert "6432" in part_of(ask(memory))
+            looked.clear()
+            assert "6432" in part_of(ask(memory))
+            counts.append(len(looked))
+    assert 0 < counts[1] < 3 * counts[0]

@@ -612,8 +612,15 @@ class _NewestEvents:
 
     def _family(self, stream: str) -> set[str]:
         """Return a conversation and those with the same origin."""
-        root = self._root(stream)
-        return {stream, root, *(fork for fork in self._bases if self._root(fork) == root)}
+        roots: dict[str, str] = {}
+        for fork in self._bases:
+            path, home = list[str](), fork
+            while home in self._bases and home not in roots:
+                path.append(home)
+                home = self._bases[home]
+            roots |= dict.fromkeys(path, roots.get(home, home))
+        root = roots.get(stream, stream)
+        return {stream, root, *(fork for fork, own in roots.items() if own == root)}
 
     def _spans(self, stream: str, end: int, *, is_common: bool) -> Mapping[str, Sequence[Span]]:
         """Return what a conversation finds of its own family, and of others of which it does not find all.
@@ -621,11 +628,11 @@ class _NewestEvents:
         Of its family, it finds its own past. Of others, it finds what is the past of any of them: neither what a
         restore took back nor what was dropped, unless another one goes on from it.
         """
-        own = self._lineage.past(stream, end)
+        own = self._lineage.past([stream], end)
         if not is_common:
             return by_stream(own)
         family, streams = self._family(stream), self._lineage.streams
-        others = [span for each in streams if each not in family for span in self._lineage.past(each, end)]
+        others = self._lineage.past([each for each in streams if each not in family], end)
         spans = [span for span in others if span.stream in streams and span.stream not in family]
         spans += [span for span in own if span.stream in streams or span.stream in family]
         return {**dict.fromkeys(family, ()), **by_stream(spans)}

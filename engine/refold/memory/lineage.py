@@ -69,16 +69,20 @@ class Lineage:
             base_seq = max((min(here[each], there[each]) for each in here.keys() & there.keys()), default=0)
         return names.stream(event.base_stream), base_seq
 
-    def past(self, stream: str, end: int) -> list[Span]:
-        """Return what led to the state of a stream at a seq, without what a restore took back; the newest first."""
-        spans: list[Span] = []
-        while stream:
-            links = self._links.get(stream, ())
-            place = bisect_right(links, end, key=_seq_of)
-            link = links[place - 1] if place else Link(0, 0, "", 0, is_drop=False)
-            spans.append(Span(stream, link.after, end))
-            stream, end = link.stream, link.base_seq
-        return spans
+    def past(self, streams: Iterable[str], end: int) -> list[Span]:
+        """Return what led to the states of streams at a seq, without what a restore took back; each part once."""
+        reached: dict[tuple[str, int], int] = {}
+        for stream in streams:
+            until = end
+            while stream:
+                links = self._links.get(stream, ())
+                place = bisect_right(links, until, key=_seq_of)
+                link = links[place - 1] if place else Link(0, 0, "", 0, is_drop=False)
+                if reached.get((stream, link.after), -1) >= until:
+                    break  # And so is all that it continued from.
+                reached[stream, link.after] = until
+                stream, until = link.stream, link.base_seq
+        return [Span(stream, after, until) for (stream, after), until in reached.items()]
 
     def history(self, streams: Iterable[str], end: int) -> list[Span]:
         """Return all that streams ever held by a seq: also what a restore took back, but nothing from before a drop."""

@@ -416,3 +416,23 @@ def test_what_says_the_same_is_forgotten_and_what_contradicts_it_stays(memory: M
     for content in ("Alice likes green tea.", "Alice likes no green tea."):
         memory.add(content)
     assert asked(memory, "Forget that Alice likes green tea.")[1] == ("Forgot 1 memory: Alice likes green tea.",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "Forget that Anna and Bob live in Bern",
+            "Forget that Mr. Smith owns a car",
+            "forget that anna moved to Paris",
+        ),
+        *("forget that node.js is required", "Forget that C++ is used", "Forget that AT&T is my carrier"),
+        *(
+            "Forget that users may log in twice",
+            "Forget that Anna might come",
+            "Forget that Ann Smith of Bern was my boss",
+        ),
+    ],
+)
+def test_names_and_modal_verbs_make_statements_to_forget(text: str) -> None:
+    assert isinstance(detect_memory_command(text), ForgetCommand)

@@ -142,10 +142,17 @@ _BREAKING: Final = (
 )
 _ENDING_S: Final = r"[a-z]+(?<![siu'\u2019])s\b"
 _PLURAL: Final = rf"{_ENDING_S}\s+{_BARE_VERBS}"
+_PAST: Final = (
+    r"(?:became|bought|called|changed|drove|got|had|joined|left|lived|lost|made|married|met|moved|owned|quit|ran|sold|"
+    r"started|stopped|studied|took|used|wanted|went|won|worked|wrote)\b"
+)
+_MODAL: Final = r"(?:may|might|could|would|shall)\b"
+_TERM: Final = r"[\w'\u2019.+#&/`*-]+"  # A word, or a name such as node.js, C++ or AT&T.
+_NAME: Final = r"(?-i:[A-Z])[\w'\u2019.&-]*"
 _STATEMENT: Final = re.compile(
     rf"[\"'\u201c\u2018(]*(?:{_SUBJECT}|{_PLURAL}|"
-    rf"(?!{_BREAKING})[\w'\u2019-]+\s+(?:(?!{_BREAKING})[\w'\u2019-]+\s+){{0,3}}?(?:{_VERBS}|{_ENDING_S})|"
-    rf"(?-i:[A-Z])[\w'\u2019-]*\s+(?:{_BARE_VERBS}|[a-z]+ed\b)|"
+    rf"(?!{_BREAKING}){_TERM}\s+(?:(?!{_BREAKING}){_TERM}\s+){{0,3}}?(?:{_VERBS}|{_ENDING_S}|{_MODAL}|{_PAST})|"
+    rf"{_NAME}(?:,?\s+(?:and\s+|of\s+)?{_NAME}){{0,3}}\s+(?:{_VERBS}|{_MODAL}|{_BARE_VERBS}|[a-z]+ed\b)|"
     r"[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af])",
     re.IGNORECASE,
 )

@@ -72,8 +72,8 @@ class Lineage:
     def past(self, streams: Iterable[str], end: int) -> list[Span]:
         """Return what led to the states of streams at a seq, without what a restore took back; each part once."""
         reached: dict[tuple[str, int], int] = {}
-        for stream in streams:
-            until = end
+        for each in streams:
+            stream, until = each, end
             while stream:
                 links = self._links.get(stream, ())
                 place = bisect_right(links, until, key=_seq_of)

@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from itertools import pairwise
@@ -56,7 +56,7 @@ def patterns_in(value: object) -> Iterator[re.Pattern[Any]]:
     """The patterns that a global holds: itself, in a table, or as what a cached function without arguments makes."""
     if isinstance(value, re.Pattern):
         yield value
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         yield from (pattern for item in value.items() for pattern in patterns_in(item))
     elif isinstance(value, tuple | list | set | frozenset):
         yield from (pattern for item in value for pattern in patterns_in(item))

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-import msgspec
 
 from refold.cli.output import Line, progress_bar
 from refold.cli.root import Output, cli, verb
@@ -319,6 +318,8 @@ def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: b
         if not recordings:
             raise InvalidInput(f"{file} has no question with known evidence; give files of LoCoMo or BEAM")
         if without_facts:
+            import msgspec
+
             recordings = [msgspec.structs.replace(recording, facts=()) for recording in recordings]
         with progress_bar(f"asking {file.name}") as progress:
             results = presences(measure_contexts(recordings, budgets or BUDGETS, EMBEDDERS[embedder](), progress))

@@ -1,6 +1,6 @@
 """The pages of a project: its memories, its skills, and the panel that summarizes both."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from refold import Memory, checks
 from refold.errors import InvalidInput, NotFound, RefoldError
+from refold.skills import Skill, Skills, SkillSummary
 from refold.web.parameters import limit, name_in, name_of, number, text
 from refold.web.render import page, url
 from refold.web.site import Site
@@ -111,7 +112,7 @@ def _source_url(memory: Memory, source: Any) -> str | None:
     return f"{url('sessions', session)}?at={seq}" if root == "conversation" else None
 
 
-def _groups(skills: Any, found: list[Any]) -> tuple[tuple[str, str, list[Any]], ...]:
+def _groups(found: Sequence[SkillSummary]) -> tuple[tuple[str, str, list[SkillSummary]], ...]:
     """Return skills in three groups: detected in the project, its own, and all others."""
     return (
         ("autoDetected", "detected", [each for each in found if each.detected]),
@@ -120,12 +121,12 @@ def _groups(skills: Any, found: list[Any]) -> tuple[tuple[str, str, list[Any]], 
     )
 
 
-def _skills(skills: Any, request: Request) -> dict[str, Any]:
+def _skills(skills: Skills, request: Request) -> dict[str, Any]:
     query, source, wanted = text(request, "q"), text(request, "source"), name_of(request, "skill")
     found = skills.list(source=source)
     if query is not None:
         names = {each.name for each in found}
-        found = [each for each in skills.search(query, top_k=100) if each.name in names]
+        found = tuple(each for each in skills.search(query, top_k=100) if each.name in names)
     every, waiting = skills.list(), skills.library.list("pending_review")
     name = wanted or (found[0].name if found else None)
     selected = None if name is None else skills.find(name)
@@ -134,7 +135,7 @@ def _skills(skills: Any, request: Request) -> dict[str, Any]:
         if selected is not None and each.name == selected.name:
             via = [*each.matches] or [(file, "") for file in each.matched_files]
     return {
-        "groups": _groups(skills, found),
+        "groups": _groups(found),
         "waiting": waiting,
         "is_waiting": selected is not None and selected.name in {each.name for each in waiting},
         "selected": selected,
@@ -148,7 +149,7 @@ def _skills(skills: Any, request: Request) -> dict[str, Any]:
     }
 
 
-def _is_own(skill: Any) -> bool:
+def _is_own(skill: Skill) -> bool:
     """Return whether a skill can be changed here: a learned one, or a file in the project's own directory of skills."""
     own: bool = skill.source == "generated" or (skill.source == "project" and skill.path.startswith(".skills/"))
     return own
@@ -165,7 +166,7 @@ def show_panel(site: Site, request: Request) -> Response:
     name = name_in(request, "project")
     project = site.memory.project(name)
     with site.skills() as skills:
-        groups = _groups(skills, skills.list())[:2]
+        groups = _groups(skills.list())[:2]
     entries = project.list(limit=_PANEL_COUNT)
     total = project.count()
     return page(
@@ -188,7 +189,7 @@ def show_file(site: Site, request: Request) -> Response:
         try:
             content: bytes = skills.read_resource(skill.name, skill.path.rpartition("/")[2])
         except NotFound:
-            content = skills.rendered(skill.name).encode()
+            content = skills.render(skill.name).encode()
     return Response(content, media_type="text/plain; charset=utf-8")
 
 
@@ -268,7 +269,7 @@ def _edit_skill(site: Site, request: Request, given: Fields) -> str:
     return _skill_url(request, name)
 
 
-def delete(skills: Any, name: str) -> None:
+def delete(skills: Skills, name: str) -> None:
     """Delete a learned skill, even before its review, or the file of a project's own skill; raises `NotFound`."""
     skill = skills.find(name)
     if skill.source == "generated":

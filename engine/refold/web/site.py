@@ -12,6 +12,7 @@ from refold import Memory
 from refold.engine.subscriptions import Subscription
 from refold.errors import LimitExceeded
 from refold.event import Recorded
+from refold.skills import Skills
 from refold.web.access import Access
 from refold.web.branches import Branches
 from refold.web.verification import Verification
@@ -36,7 +37,7 @@ class Site:
         *,
         writes: bool,
         token: str,
-        skills: Any,
+        skills: Skills,
         encode: Callable[[Recorded], bytes],
         examine: Callable[[], Any] | None = None,
         reports: Path | None = None,
@@ -53,7 +54,7 @@ class Site:
         return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
 
     @contextmanager
-    def skills(self) -> "Generator[Any]":
+    def skills(self) -> "Generator[Skills]":
         """Yield the handle on the skills under a lock, because it is not thread-safe."""
         with self._lock:
             yield self._skills

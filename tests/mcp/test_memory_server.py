@@ -76,7 +76,7 @@ class Keeper:
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
         assert messages
-        assert len(tools) == 20
+        assert len(tools) == 21
         if not self.left:
             return Reply("Noted.")
         name, arguments = self.left.pop(0)

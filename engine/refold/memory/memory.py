@@ -357,7 +357,7 @@ class Memory:
 
     @property
     def skills(self) -> Any:
-        """A ``refold.skills.Skills``: learned skills, switches, selections and uses; ``with_roots(roots)`` adds files."""
+        """A ``refold.skills.Skills``: learned skills, switches, selections, uses; ``with_roots(roots)`` adds files."""
         return self._extension("skills")
 
     def context(

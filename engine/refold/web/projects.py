@@ -256,10 +256,11 @@ def _add_skill(site: Site, request: Request, given: Fields) -> str:
     name, description = given.get("name", "").strip(), given.get("description", "").strip()
     with site.skills() as skills:
         if given.get("where") == "files":
-            made = skills.create(name, description, given.get("body", ""), tags=_tags(given))
+            name = skills.create(name, description, given.get("body", ""), tags=_tags(given)).name
         else:
-            made = skills.library.learn(name, description, given.get("body", ""), tags=_tags(given), status="active")
-    return _skill_url(request, made.name)
+            body = given.get("body", "")
+            name = skills.library.learn(name, description, body, tags=_tags(given), status="active").name
+    return _skill_url(request, name)
 
 
 def _edit_skill(site: Site, request: Request, given: Fields) -> str:

@@ -150,7 +150,7 @@ _MODAL: Final = r"(?:may|might|could|would|shall)\b"
 _TERM: Final = r"[\w'\u2019.+#&/`*-]+"  # A word, or a name such as node.js, C++ or AT&T.
 _NAME: Final = r"(?-i:[A-Z])[\w'\u2019.&-]*"
 _STATEMENT: Final = re.compile(
-    rf"[\"'\u201c\u2018(]*(?:{_SUBJECT}|{_PLURAL}|"
+    rf"[\"'\u201c\u2018(]*+(?:{_SUBJECT}|{_PLURAL}|"
     rf"(?!{_BREAKING}){_TERM}\s+(?:(?!{_BREAKING}){_TERM}\s+){{0,3}}?(?:{_VERBS}|{_ENDING_S}|{_MODAL}|{_PAST})|"
     rf"{_NAME}(?:,?\s+(?:and\s+|of\s+)?{_NAME}){{0,3}}\s+(?:{_VERBS}|{_MODAL}|{_BARE_VERBS}|[a-z]+ed\b)|"
     r"[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af])",
@@ -175,7 +175,7 @@ _STOPS: Final = ".?!\u3002\uff1f\uff01\uff0e\uff61"
 _QUESTION_MARKS: Final = "?\uff1f"
 _COLONS: Final = ":\uff1a"
 _SEPARATORS: Final = f"{_COLONS},\uff0c\u3001"
-_SENTENCES: Final = re.compile(r"(?<=[.?!])\s+|(?<=[\u3002\uff01\uff1f])\s*|\s*\n\s*")
+_SENTENCES: Final = re.compile(r"(?<=[.?!])\s+|(?<=[\u3002\uff01\uff1f])\s*|(?<!\s)[^\S\n]*+\n\s*")
 _NEXT: Final = re.compile(rf"[{_STOPS}]\s*\S")
 _EDGES: Final = f" {_SEPARATORS}{_STOPS}"
 _GAP: Final = re.compile(rf"\A[\s{_SEPARATORS}]+")

@@ -32,6 +32,7 @@ from refold.adapters.langgraph_items import (
     Record,
     StoredCheckpoint,
     Values,
+    are_equal,
     checkpoint_key,
     digest_of,
     is_plain,
@@ -47,7 +48,6 @@ from refold.adapters.langgraph_items import (
     value_key,
     writes_of,
 )
-from refold.event import is_same_json
 from refold.memory import Table, TableItem
 
 with import_extra("langgraph"):
@@ -445,7 +445,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         fitting = {
             seq
             for seq, (held, _) in described.items()
-            if all(is_same_json(held.get(name), each) for name, each in wanted.items())
+            if all(are_equal(held.get(name), each) for name, each in wanted.items())
         }
         return [key for key, seq in seqs.items() if seq in fitting]
 

@@ -240,3 +240,16 @@ def put_rows(table: Table, rows: Mapping[Key, Values], *, is_new: bool = False) 
         more = [row for row in new if row[2] not in known]
         if more:
             table.put(key, held + more, expected=NO_STREAM if is_new else ANY)
+
+
+def are_equal(one: object, other: object) -> bool:
+    """Return whether two values are equal in JSON, where, unlike in Python, true is not 1."""
+    return _mark_flags(one) == _mark_flags(other)
+
+
+def _mark_flags(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _mark_flags(each) for name, each in cast("dict[str, object]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [*map(_mark_flags, cast("Sequence[object]", value))]
+    return (bool, value) if isinstance(value, bool) else value

@@ -17,7 +17,7 @@ from msgspec import msgpack, to_builtins
 from refold import ANY, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
-from refold.event import is_same_json
+from refold.adapters.langgraph_items import are_equal
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
 from refold.threads import Bell
@@ -481,8 +481,8 @@ def _compare(held: Any, wanted: Any) -> int:
 
 
 _COMPARED: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "$eq": is_same_json,
-    "$ne": lambda held, value: not is_same_json(held, value),
+    "$eq": are_equal,
+    "$ne": lambda held, value: not are_equal(held, value),
     "$gt": lambda held, value: _compare(held, value) > 0,
     "$gte": lambda held, value: _compare(held, value) >= 0,
     "$lt": lambda held, value: _compare(held, value) < 0,
@@ -511,7 +511,7 @@ def _matches(held: Any, wanted: object) -> bool:
         values = cast("Sequence[Any]", own)
         return len(values) == len(items) and all(map(_matches, values, items))
     if not isinstance(wanted, dict):
-        return is_same_json(held, wanted)
+        return are_equal(held, wanted)
     fields = cast("dict[str, object]", wanted)
     if not any(name.startswith("$") for name in fields):
         return isinstance(held, dict) and all(_matches(held.get(name), value) for name, value in fields.items())  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]

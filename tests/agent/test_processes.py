@@ -1,10 +1,11 @@
 """Two processes run agents on one store at once: neither is refused for what the other one wrote."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 
-from refold import Memory
+from refold import Context, InvalidInput, LimitExceeded, Memory
 from refold.agent import AgentLoop, Reply, default_hooks
 from tests.support.memories import Child, assert_sound
 
@@ -61,3 +62,43 @@ def test_uses_are_counted_in_a_batch_while_another_process_counts(tmp_path: Path
             with Child(COUNTS, str(tmp_path / "store")) as child:
                 assert child.read() == "counted"
         assert memory.stats().usage["memory_injected"] == 7
+
+
+WRITES = """
+import sys
+from refold import Memory
+with Memory(sys.argv[1]) as memory:
+    print(memory.conversation("c").append("user", "The cat is called Mo.").seq, flush=True)
+    sys.stdin.readline()
+"""
+
+BUILDS = """
+import pickle, sys
+from refold import Memory
+with Memory(sys.argv[1]) as memory:
+    memory.conversation("c").append("user", "What is the cat called?")
+    print(pickle.dumps(memory.context(memory.conversation("c"))).hex(), flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_what_a_model_read_in_another_process_is_recorded(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        session = memory.conversation("c").session
+        with Child(WRITES, str(tmp_path / "store")) as child:
+            seq = int(child.read())
+            session.record_extraction("model", ["id"], [], seq=seq)
+            child.write("go")
+        assert session.extracted_seq() == seq
+        with pytest.raises(LimitExceeded, match="over the head"):
+            session.record_extraction("model", ["id"], [], seq=memory.head + 1)
+
+
+def test_a_context_of_another_process_is_shown(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory, Child(BUILDS, str(tmp_path / "store")) as child:
+        context: Context = pickle.loads(bytes.fromhex(child.read()))  # noqa: S301 - from the child that this test began
+        seq = memory.show(context)
+        child.write("go")
+        assert memory.rebuild(seq).matches
+    with Memory(None) as other, pytest.raises(InvalidInput, match="this log has no seq 2"):
+        other.show(context)

@@ -673,9 +673,9 @@ def show(memory: Memory, core: Core, context: Context) -> int:
     )
     batches.check_no_batch(core.engine, "a context that is shown")
     if recipe.seq > core.engine.reader.head:
-        checks.invalid(
-            f"the context was built at seq {recipe.seq}, which this log does not have; show it where it was made"
-        )
+        core.engine.refresh()  # Another process may have built it.
+    if recipe.seq > core.engine.reader.head:
+        checks.invalid(f"this log has no seq {recipe.seq}, at which the context was built; show it where it was made")
     seqs: list[int] = []
     stream = f"conversation/{context.conversation}"
     used = _new_ids(core, stream, recipe)

@@ -10,7 +10,7 @@ from weakref import WeakSet
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, UNSWEPT_KEY, Reader
 from refold.engine.transaction import Transaction
 from refold.engine.writer import Writer
-from refold.errors import InvalidInput, StoreBusy, StoreError, StoreFull
+from refold.errors import InvalidInput, LimitExceeded, StoreBusy, StoreError, StoreFull
 from refold.limits import HASH_KEY_BYTES, MEMORY_BYTES_DEFAULT, STORE_ID_BYTES
 from refold.log.commits import POSITION_KEY, Lag, is_address
 from refold.log.protocol import Log, LogTurn, StoreGone, TurnLost, retry_turn, write
@@ -281,7 +281,7 @@ class Engine:
         """Return the result of a check of seqs against the head; if it fails, refresh and check once more."""
         try:
             return check(self.reader.head)
-        except InvalidInput:
+        except (InvalidInput, LimitExceeded):
             self.refresh()
             return check(self.reader.head)
 

@@ -485,7 +485,7 @@ class SessionMemory(Handle):
     ) -> None:
         """Record that a model read the session up to a seq: the memories made from it, and why others were not made."""
         fields = (
-            checks.integer(seq, "seq", 0, self._core.engine.reader.head, "the head"),
+            self._core.engine.check_at_head(lambda head: checks.integer(seq, "seq", 0, head, "the head")),
             tuple(checks.text(memory_id, "an id") for memory_id in ids),
             checks.name(provider, "provider"),
             tuple(checks.text(reason, "a reason") for reason in dropped),

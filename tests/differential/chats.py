@@ -673,20 +673,25 @@ class Chats(Log):
         """The messages that a conversation held by a seq, those of what it went on from too, as they are now."""
         became = self.state(stream, at).became
         found: list[Line] = []
-        for row, line in self._held(stream, at, None):
+        for row, line in self._held(stream, at):
             since, now = became.get(line.id, (0, line))
             current = changed(line, now) if since > row.seq else line.blanked() if row.erased else line
             found += [] if current.erased else [current]
         return found
 
-    def _held(self, stream: str, at: int | None, branch: int | None) -> Iterator[tuple[Row, Line]]:
+    def _held(self, stream: str, at: int | None) -> Iterator[tuple[Row, Line]]:
+        for row in self.past(stream, at):
+            if row.about and row.about[0] == "said":
+                yield from ((row, line) for line in row.about[1:])
+
+    def past(self, stream: str, at: int | None = None, branch: int | None = None) -> Iterator[Row]:
+        """The rows of a conversation since its last drop, each behind those of what it goes on from."""
         rows = self.stream_rows(stream, at, branch)
         ends = [place for place, row in enumerate(rows, 1) if row.about == DROPPED]
         for row in rows[ends[-1] if ends else 0 :]:
             if row.change.base:
-                yield from self._held(row.change.base[1], row.change.base[2], row.change.base[0])
-            if row.about and row.about[0] == "said":
-                yield from ((row, line) for line in row.about[1:])
+                yield from self.past(row.change.base[1], row.change.base[2], row.change.base[0])
+            yield row
 
     # Profiles, journals, settings.
 

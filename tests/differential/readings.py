@@ -15,7 +15,7 @@ from refold.memory import Files, SessionMemory, Table
 from refold.memory.wires import NO_RESULT
 from refold.skills import SkillLibrary
 from tests.differential.boards import Both, Whose
-from tests.differential.chats import DROPPED, SETTINGS, Chat, Line, day_of
+from tests.differential.chats import SETTINGS, Chat, Line, day_of
 from tests.differential.log import STORE, Row
 from tests.differential.model import Model
 from tests.differential.operations import BOARDS
@@ -72,7 +72,7 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
         state = model.state(f"conversation/{name}", at)
         if not known.has(f"conversation/{name}", state, model.state(f"project/{state.project or ''}", at)):
             _check_chat(memory.conversation(name), model, at)
-    check_found(memory.search_messages(QUERY, top_k=10_000), said(model.seen(at)))
+    check_found(memory.search_messages(QUERY, top_k=10_000), said(model, at))
     for name in model.names("profile"):
         values = {key: value for key, (value, _) in model.state(f"profile/{name}", at).values.items()}
         profile = memory.profile(name)
@@ -108,13 +108,17 @@ def _check_rows(seen: Sequence[Any], model: Model, rows: list[Row]) -> None:
     assert {s.seq: (s.cause, s.actor) for _, s, _ in seen if s.seq in signed} == signed
 
 
-def said(rows: list[Row]) -> list[Line]:
-    """The messages that rows hold and that are not erased, each with what it said last in its conversation."""
-    rows = [row for row in rows if row.stream.startswith("conversation/") and row.about]
-    dropped = {row.stream: row.seq for row in rows if row.about == DROPPED}
-    rows = [row for row in rows if row.seq > dropped.get(row.stream, 0)]
-    last = {(row.stream, row.about[2].id): row for row in rows if row.about[0] == "became"}
+def said(model: Model, at: int | None) -> list[Line]:
+    """The messages that are not erased, each with what it said last in its conversation.
+
+    Those of a dropped conversation are only those that another one goes on from.
+    """
+    streams = [f"conversation/{name}" for name in model.names("conversation", at)]
+    kept = {row.seq for stream in streams for row in model.past(stream, at)}
+    rows = [row for row in model.seen(at) if row.stream in streams and row.about]
     past = {(row.stream, row.about[2].id, row.about[1]) for row in rows if row.about[0] == "became"}
+    rows = [row for row in rows if row.seq in kept]
+    last = {(row.stream, row.about[2].id): row for row in rows if row.about[0] == "became"}
     found = [
         line
         for row in rows

@@ -42,7 +42,7 @@ def test_a_context_of_another_memorys_conversation_is_refused(memory: Memory) ->
         with pytest.raises(InvalidInput, match="belongs to another memory"):
             memory.context(chat)
         built = other.context(chat)
-        with pytest.raises(InvalidInput, match="this log does not have"):
+        with pytest.raises(InvalidInput, match="this log has no seq 2, at which the context was built"):
             memory.show(built)
     assert memory.head == 0
     fork = memory.fork("b")

@@ -19,7 +19,7 @@ from selection import talks
 from refold.evaluation.cases import Case, cases_of
 from refold.evaluation.retrieval import SEED
 from refold.index.messages import MessageIndex, MessageView
-from refold.memory.earlier import matches
+from refold.memory.earlier import EarlierQuery, matches
 from refold.memory.message_indexes import ROLE_NUMBERS
 
 FILES: Final = {"LoCoMo": "locomo/locomo7_dev.json", "BEAM-100K": "beam/beam_100K_dev12.jsonl"}
@@ -37,7 +37,8 @@ def indexed(case: Case) -> MessageView:
 
 def found(look: MessageView, query: str) -> set[int]:
     """The places of the messages that a query brings."""
-    return {match.seq - 1 for match in matches([(look, look.seqs > 0)], query, TOP_K)[0]}
+    asked = EarlierQuery(0, None, "", "", query, None, frozenset(), TOP_K)
+    return {match.seq - 1 for match in matches([(look, look.seqs > 0)], asked)[0]}
 
 
 def main() -> None:

@@ -33,11 +33,9 @@ WINDOW_TOKENS_DEFAULT: Final = 128_000
 WINDOW_TOKENS_MAX: Final = 2**40
 MESSAGE_TOKENS_MAX: Final = 2**40
 
-# What a block of a message that is no text counts, by its kind: an estimate, because providers differ, and because the
-# size of an image or the number of pages is not known without decoding it. An image takes 258 tokens for each tile of
-# 768 x 768 pixels at Gemini (ai.google.dev/gemini-api/docs/tokens) and up to about 1,600 at Anthropic
-# (docs.claude.com/en/docs/build-with-claude/vision); audio takes 32 tokens a second and a video 263 at Gemini, here for
-# a minute; a page of a PDF takes 1,500 to 3,000 at Anthropic (.../pdf-support), here for two pages.
+# What a block of a message that is no text counts, by its kind: an estimate of the right order, not measured. Providers
+# differ, and the size of an image, the pages of a document and the length of a sound are not known without decoding
+# them: these are for an image of middle size, two pages, and a minute. `tokens=` gives the exact number.
 MEDIA_TOKENS: Final[Mapping[str, int]] = MappingProxyType(
     {"image": 1_000, "audio": 2_000, "document": 5_000, "video": 16_000}
 )

@@ -120,4 +120,4 @@ def test_why_says_so_of_what_it_leaves_out(told: Memory) -> None:
     shown = told.conversation("week").window()[0]
     assert "shows it in its part messages" in told.why(shown, missing_from=seq).steps[-1].text
     hidden = told.why(reply, missing_from=seq).steps[-1].text
-    assert hidden.endswith("no message answers it, so that all messages of users are shown while they are few")
+    assert hidden.endswith("besides messages with its words, all that users said is shown while that is little")

@@ -15,7 +15,7 @@ from refold.entry import Entry, MemoryUnmerged, VectorRenewed
 from refold.event import unpack_json
 from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
 from refold.memory.conversation import Conversation
-from refold.memory.earlier import Earlier, meaning_of, query_of
+from refold.memory.earlier import Earlier, EarlierQuery, meaning_of, query_of
 from refold.memory.options import Core, core_of, day_at
 from refold.memory.turns import is_question
 from refold.message import Message, text_of
@@ -70,17 +70,10 @@ def earlier_messages(
     query = query_of(query, messages)
     if not top_k or not query.strip():
         return []
-    found = core.earlier_messages.search(
-        core.engine.reader,
-        core.branch,
-        core_of(chat)[1],
-        chat.place[0],
-        project,
-        query,
-        meaning=meaning_of(core, query) if chat.embed else None,
-        shown={message.seq for message in messages},
-        top_k=top_k,
-    )
+    meaning = meaning_of(core, query) if chat.embed else None
+    shown = {message.seq for message in messages}
+    search = EarlierQuery(core.branch, core_of(chat)[1], chat.place[0], project, query, meaning, shown, top_k)
+    found = core.earlier_messages.search(core.engine.reader, search)
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []
     for each in found:

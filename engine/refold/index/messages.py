@@ -335,13 +335,17 @@ def pack_vectors(vectors: Array, dimensions: int) -> list[bytes]:
 
 
 class MessageMatch(NamedTuple):
-    """A found message: its look, its place in the log, its score, how many of the query's words it has, its signals."""
+    """A found message: its look, its place in the log, its score, its signals.
+
+    `words` is the number of the query's words that it has, `length` that of all its words.
+    """
 
     look: int
     seq: int
     place: int
     score: float
     words: int
+    length: int
     parts: dict[str, float]
 
 
@@ -383,7 +387,9 @@ def search(
             if explain:
                 whole = sum(weights.values())
                 parts |= {word: weights[word] / whole for word, rows in own.items() if row in rows}
-            match = MessageMatch(number, int(look.seqs[row]), int(look.places[row]), score, count, parts)
+            match = MessageMatch(
+                number, int(look.seqs[row]), int(look.places[row]), score, count, int(look.lengths[row]), parts
+            )
             matches[match.seq, match.place] = max(match, matches.get((match.seq, match.place), match), key=_score)
     return sorted(matches.values(), key=lambda match: (-match.score, -match.seq, -match.place))[:top_k]
 

@@ -55,8 +55,8 @@ _SHARE_MIN: Final = 0.15
 _DAMPING: Final = 0.2  # As a ranking's, which is 0.8: the best of a few may be long.
 _NO_WORDS: Final = 2**31  # Words that no message has: it is found by its meaning alone.
 _ASKING_SHARE: Final = 0.5  # A message whose share of questions is larger answers nothing.
-_WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole to a query that nothing answers.
-_WHOLE: Final = "no message answers it, so that all messages of users are shown while they are few"
+_WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole.
+_WHOLE: Final = "besides messages with its words, all that users said is shown while that is little"
 _TOO_MANY: Final = "too many messages have"
 _CONVERSATION: Final = "conversation/"
 _FACTS: Final = ("project/", "profile/")
@@ -117,6 +117,24 @@ def query_of(query: str | None, window: Sequence[Message]) -> str:
     return next((text_of(message) for message in reversed(window) if message.role == "user"), "")
 
 
+class EarlierQuery(NamedTuple):
+    """A search of a conversation, as of a seq or the head, for the messages that answer a query.
+
+    Those of other conversations count if they were opened with ``project`` and are not forks of the same origin.
+    """
+
+    branch: int
+    at: int | None
+    stream: str
+    project: str
+    text: str
+    meaning: Meaning | None
+    """The meaning of the text, by which messages that are embedded are found, too."""
+    shown: AbstractSet[int]
+    """The seqs of messages to leave out."""
+    top_k: int
+
+
 class EarlierMessages:
     """The newest messages of the branches of a memory, indexed from the log when they are searched."""
 
@@ -131,29 +149,15 @@ class EarlierMessages:
         with enter_once(self._lock):
             self._newest.clear()
 
-    def search(
-        self,
-        reader: Reader,
-        branch: int,
-        at: int | None,
-        stream: str,
-        project: str,
-        query: str,
-        *,
-        meaning: Meaning | None,
-        shown: AbstractSet[int],
-        top_k: int,
-    ) -> list[Earlier]:
-        """Find messages for a conversation by the words of a query, the best first; none if nothing answers it.
+    def search(self, reader: Reader, query: EarlierQuery) -> list[Earlier]:
+        """Find messages, the best first; none if nothing answers the query.
 
-        With the query's ``meaning``, those that are embedded are found by their vectors, too.
-        Messages that say only what was retracted are left out. Other conversations are included if they were opened
-        with ``project`` and are not forks of the same origin. ``shown`` are the seqs of messages to leave out.
+        Messages that say only what was retracted are left out.
         """
-        newest, end, looks = self._looks(reader, branch, at, stream, project, shown, meaning)
+        newest, end, looks = self._looks(reader, query)
         if not looks:
             return []
-        found = read(reader, [(match.seq, match.place) for match in matches(looks, query, top_k, meaning)[0]])
+        found = read(reader, [(match.seq, match.place) for match in matches(looks, query)[0]])
         return [each for each in found if not newest.is_retracted(each.message, end)]
 
     def find_retracted(self, reader: Reader, branch: int, at: int | None, seqs: Sequence[int]) -> list[Message]:
@@ -167,52 +171,29 @@ class EarlierMessages:
         messages = (message for recorded in written for message in messages_of(recorded) if not message.erased)
         return [message for message in messages if newest.is_retracted(message, end)]
 
-    def absence(
-        self,
-        reader: Reader,
-        branch: int,
-        at: int,
-        stream: str,
-        project: str,
-        query: str,
-        message: Earlier,
-        *,
-        meaning: Meaning | None,
-        shown: AbstractSet[int],
-        top_k: int,
-    ) -> str:
-        """Return why a search with the same arguments does not find a message; empty if it does."""
-        newest, end, looks = self._looks(reader, branch, at, stream, project, shown, meaning)
+    def absence(self, reader: Reader, query: EarlierQuery, message: Earlier) -> str:
+        """Return why a search does not find a message; empty if it does."""
+        newest, end, looks = self._looks(reader, query)
         with enter_once(self._lock):
-            outside = newest.exclusion(message, stream, project, end)
+            outside = newest.exclusion(message, query.stream, query.project, end)
         if outside:
             return outside
         own = newest.rows_of(message, end)
         rows = [(look, mask & ~look.mask_without(own)) for look, mask in looks]
         if not any(mask.any() for _, mask in rows):
             return "its content was replaced"
-        found, reason = matches(looks, query, top_k, meaning)
+        found, reason = matches(looks, query)
         places = [(match.seq, match.place) for match in found if (match.seq, match.place) in own]
         if not places:
-            return _mismatch(looks, rows, query, reason, top_k)
+            return _mismatch(looks, rows, query, reason)
         is_taken_back = all(newest.is_retracted(each.message, end) for each in read(reader, places))
         return "what it said was taken back" if is_taken_back else ""
 
-    def _looks(
-        self,
-        reader: Reader,
-        branch: int,
-        at: int | None,
-        stream: str,
-        project: str,
-        shown: AbstractSet[int],
-        meaning: Meaning | None,
-    ) -> "tuple[_NewestEvents, int, list[tuple[MessageView, Any]]]":
+    def _looks(self, reader: Reader, query: EarlierQuery) -> "tuple[_NewestEvents, int, list[tuple[MessageView, Any]]]":
         """Return the newest messages, the seq that they are searched at, and the rows that a conversation searches."""
-        newest, end = self._newest_at(reader, branch, at)
+        newest, end = self._newest_at(reader, query.branch, query.at)
         with enter_once(self._lock):
-            after = max(end - EARLIER_EVENTS_COUNT, 0)
-            return newest, end, list(newest.looks(stream, project, after, end, shown, meaning and meaning.model))
+            return newest, end, list(newest.looks(query, max(end - EARLIER_EVENTS_COUNT, 0), end))
 
     def _newest_at(self, reader: Reader, branch: int, at: int | None) -> "tuple[_NewestEvents, int]":
         """Return the newest messages of a branch, and the seq that they are searched at."""
@@ -230,9 +211,8 @@ class EarlierMessages:
         if newest is None or after - newest.after > EARLIER_EVENTS_COUNT:
             newest = self._newest[branch] = _NewestEvents(reader, self._indexes, branch, after)
         elif after < newest.after:
-            newest = _NewestEvents(
-                reader, self._indexes, branch, after
-            )  # Of a moment long ago: used once and not kept.
+            # Of a moment long ago: used once and not kept.
+            newest = _NewestEvents(reader, self._indexes, branch, after)
         newest.fill(end)
         return newest
 
@@ -262,16 +242,14 @@ def criteria_of(query: str) -> Criteria:
     return Criteria(subject, text, asks)
 
 
-def matches(
-    looks: "Sequence[tuple[MessageView, Any]]", query: str, top_k: int, meaning: Meaning | None = None
-) -> "tuple[list[MessageMatch], str]":
-    """Search rows, each with a mask of those that can be found; return matches, or none and why nothing answers."""
+def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> "tuple[list[MessageMatch], str]":
+    """Search rows, each with a mask of those that can be found; return matches, and why no others or none answer."""
     from refold.index import messages as index  # noqa: PLC0415 - imported on first use
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
     roles = [ROLE_NUMBERS[role] for role in _ROLES]
-    criteria = criteria_of(query)
+    criteria, meaning, top_k = criteria_of(query.text), query.meaning, query.top_k
     best = None if criteria.reason else _best_answer(looks, criteria, roles)
     count = 0 if best is None else top_k if best.is_sure else _UNSURE_COUNT if best.is_possible else 0
     found = list["MessageMatch"]()
@@ -288,7 +266,7 @@ def matches(
             vector=vector,
             floor_rate=rate,
         )
-        found = found if best is not None and best.is_sure else list(_short_enough(found, rows))
+        found = found if best is not None and best.is_sure else list(_short_enough(found))
     # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
     few = _all_user_messages(looks, top_k) if criteria.subject else []
@@ -297,16 +275,13 @@ def matches(
     return [*found, *whole], _WHOLE if whole else "" if found else reason
 
 
-def _short_enough(found: "Sequence[MessageMatch]", rows: "Sequence[MessageView]") -> "Iterator[MessageMatch]":
+def _short_enough(found: "Sequence[MessageMatch]") -> "Iterator[MessageMatch]":
     """Yield the best message however long it is, and of the others those that have few words together."""
     yield from found[:1]
     count = 0
     for match in found[1:]:
-        look = rows[match.look]
-        row = int(look.seqs.searchsorted(match.seq))
-        row += int(look.places[row : row + match.place + 1].searchsorted(match.place))
-        if count + int(look.lengths[row]) <= _UNSURE_WORDS_MAX:
-            count += int(look.lengths[row])
+        if count + match.length <= _UNSURE_WORDS_MAX:
+            count += match.length
             yield match
 
 
@@ -373,29 +348,31 @@ def _all_user_messages(looks: "Sequence[tuple[MessageView, Any]]", top_k: int) -
         count += int(look.lengths[rows].sum())
         if count > _WHOLE_WORDS_MAX or len(found) + len(rows) > top_k:
             return []
-        found += [MessageMatch(number, int(look.seqs[row]), int(look.places[row]), 0.0, 0, {}) for row in rows]
+        found += [
+            MessageMatch(number, int(look.seqs[row]), int(look.places[row]), 0.0, 0, int(look.lengths[row]), {})
+            for row in rows
+        ]
     return sorted(found, key=lambda match: (match.seq, match.place), reverse=True)
 
 
 def _mismatch(
     looks: "Sequence[tuple[MessageView, Any]]",
     own: "Sequence[tuple[MessageView, Any]]",
-    query: str,
+    query: EarlierQuery,
     reason: str,
-    top_k: int,
 ) -> str:
     """Return why a query does not find the message that the masks of ``own`` mark, and which of its words count."""
     from refold.index.messages import search  # noqa: PLC0415 - imported on first use
     from refold.index.terms import strip_contractions  # noqa: PLC0415
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in own]
-    criteria, name = criteria_of(query), repr(shorten(query))
+    criteria, name = criteria_of(query.text), repr(shorten(query.text))
     if criteria.reason or reason == _WHOLE or reason.startswith(_TOO_MANY):
         return f"{name} brings {'this one not' if reason == _WHOLE else 'no messages'}: {reason}"
     if not reason and search(rows, criteria.query, None, 1, among=masks):
-        return f"other messages are better for {name}, and {top_k} at most are taken"
+        return f"other messages are better for {name}, and {query.top_k} at most are taken"
     subject = dict.fromkeys(criteria.subject)
-    rest = [word for word in dict.fromkeys(words(strip_contractions(query))) if word not in subject]
+    rest = [word for word in dict.fromkeys(words(strip_contractions(query.text))) if word not in subject]
     best = search(rows, " ".join(criteria.subject), None, 1, among=masks)
     count, listing = best[0].words if best else 0, shorten(", ".join(subject))
     but = f", and {shorten(', '.join(rest))} do not" if rest else ""
@@ -570,10 +547,9 @@ class _NewestEvents:
             self._questions[seq] = question
         return self._questions[seq]
 
-    def looks(
-        self, stream: str, project: str, after: int, end: int, shown: AbstractSet[int], model: VectorModel | None
-    ) -> "Iterator[tuple[MessageView, Any]]":
+    def looks(self, query: EarlierQuery, after: int, end: int) -> "Iterator[tuple[MessageView, Any]]":
         """Yield the rows that a conversation searches, each time with a mask of those it can find."""
+        stream, project, shown, model = query.stream, query.project, query.shown, query.meaning and query.meaning.model
         own = self._scope_name(stream)
         common = f"project/{project}"
         for name in dict.fromkeys((common, own)):

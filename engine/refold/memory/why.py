@@ -518,7 +518,7 @@ def _message_absence(memory: "Memory", core: Core, subject: Subject, display: Di
 
 def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Display) -> str:
     """Return why a message is not among the earlier messages of a context; ``past`` is what the context was made of."""
-    from refold.memory.earlier import Earlier, meaning_of, query_of  # noqa: PLC0415 - loaded only for contexts
+    from refold.memory.earlier import Earlier, EarlierQuery, meaning_of, query_of  # noqa: PLC0415 - loaded only for contexts
     from refold.memory.turns import open_turn_of  # noqa: PLC0415 - as above
 
     window = open_turn_of(core, display.stream, display.event.origin).messages
@@ -536,18 +536,9 @@ def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Disp
         return "its content was erased, so what would have found it is unknown"
     # As of the context's own event: it may have opened the conversation.
     embeds = core.read_written(display.stream, lambda state: state.part(SESSION).embed, display.seq)
-    reason = core.earlier_messages.absence(
-        core.engine.reader,
-        core.branch,
-        display.event.origin,
-        display.stream,
-        display.event.project,
-        query,
-        earlier,
-        meaning=meaning_of(core, query) if embeds else None,
-        shown={message.seq for message in window},
-        top_k=most,
-    )
+    meaning, shown, event = meaning_of(core, query) if embeds else None, {each.seq for each in window}, display.event
+    search = EarlierQuery(core.branch, event.origin, display.stream, event.project, query, meaning, shown, most)
+    reason = core.earlier_messages.absence(core.engine.reader, search, earlier)
     if reason:
         return reason
     left_out = display.plan.get("messages_left_out", 0)

@@ -116,6 +116,16 @@ def test_half_of_the_budget_is_left_to_what_is_recalled() -> None:
     assert (texts(chat), chat.window_tokens) == (["pear", "plum"], 45)
 
 
+def test_what_is_unpinned_leaves_at_once_where_it_exceeds_its_part_of_the_budget() -> None:
+    memory = Memory()
+    chat = memory.conversation("chat", window_tokens=45, eviction="fifo-recall")
+    kept = chat.append("user", "kept", tokens=30, pinned=True)
+    assert texts(chat) == ["kept"]
+    assert chat.unpin(kept)
+    assert texts(chat) == []
+    assert memory.state_hash() == memory.replay_hash()
+
+
 class TestSummaries:
     def test_a_text_takes_the_place_of_what_has_left(self) -> None:
         memory = Memory()

@@ -1,7 +1,7 @@
 """The eviction policies that a conversation can be opened with: pure, kept for ever, and blind to what was erased."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from refold import fold
@@ -89,6 +89,7 @@ def test_a_state_that_was_packed_goes_on_as_the_one_that_was_not(events: list[Ev
 
 
 @given(histories(), some.sets(some.integers(1, 40)))
+@example([opened(1, 10), message("a", 11, pinned=True), MessagePinned((), "a", pinned=False)], set())
 @settings(deadline=None, max_examples=60)
 def test_erasure_moves_no_eviction(events: list[Event], erased: set[int]) -> None:
     blanked = [Erased(event) if place in erased else event for place, event in enumerate(events)]

@@ -731,6 +731,8 @@ def _message_replaced(window: Window, stamp: Stamp, event: MessageReplaced) -> N
 @WINDOW.on(MessagePinned)
 def _message_pinned(window: Window, stamp: Stamp, event: MessagePinned) -> None:
     window.pin(event.id, pinned=event.pinned)
+    if window.tokens > window.limit:  # What was pinned may exceed the part of the budget that a policy fills.
+        EVICTION[window.policy](window)
 
 
 @WINDOW.on(WindowResized)

@@ -111,6 +111,7 @@ def test_a_sentence_about_secrets_is_none(text: str) -> None:
             "A_PASSWORD=[a password, not shown]\nUSER=bob\nB_PASSWORD=[a password, not shown]",
         ),
         ("Use redis://:" + "hunter22@host:6379 at 9.", "Use [a password in an address, not shown]host:6379 at 9."),
+        ("Use ftp://me:" + "hunt@er@host at 9.", "Use [a password in an address, not shown]host at 9."),
         ("ghp" + "_\u200babcdefghijklmnopqrstuvwxyz0123456789 is mine", "[a GitHub token, not shown] is mine"),
         (
             "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nAt 9.",

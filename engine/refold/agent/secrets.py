@@ -66,7 +66,7 @@ _SHAPES: Final = (
     ("basic credentials", re.compile(r"\b(?i:basic)\s+(?=[a-z+/]*[A-Z0-9])[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9+/])")),
     (
         "a password in an address",
-        re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/@]{1,256}@", re.IGNORECASE),
+        re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/]{1,256}@", re.IGNORECASE),
     ),
     (
         "a password",

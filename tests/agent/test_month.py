@@ -119,8 +119,8 @@ def test_a_month_of_recorded_users(tmp_path: Path, tokens: int | None) -> None:
         assert shown.total() / asked.total() > 0.975, (shown, asked)
         assert facts.total() / asked.total() > 0.93, (facts, asked)
         for prompt in month.prompts:
-            lines = [line for line in prompt.splitlines() if line.startswith("- [")]
-            assert len(lines) == len(set(lines)), "nothing is shown twice"
+            facts_shown = [line for line in prompt.splitlines() if line.startswith("- [")]
+            assert len(facts_shown) == len(set(facts_shown)), "nothing is shown twice"
         for event, _ in memory.events():
             if isinstance(event, ContextShown):
                 window = event.tokens[event.names.index("window")]

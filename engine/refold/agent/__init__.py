@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from refold.agent.commands import detect_memory_command as detect_memory_command
     from refold.agent.context import ContextBudget as ContextBudget
     from refold.agent.context import ContextPart as ContextPart
-    from refold.agent.context import Rebuilt as Rebuilt
     from refold.agent.defaults import default_hooks as default_hooks
     from refold.agent.extraction import Extracted as Extracted
     from refold.agent.extraction import extract as extract
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from refold.agent.providers import ProviderFailed as ProviderFailed
     from refold.agent.providers import Quirks as Quirks
     from refold.agent.providers import Usage as Usage
+    from refold.agent.rebuild import Rebuilt as Rebuilt
     from refold.agent.tools import FunctionTool as FunctionTool
     from refold.agent.tools import Tool as Tool
     from refold.agent.tools import ToolContext as ToolContext
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "refold.agent.builtin": "files_tool",
     "refold.agent.commands": "ForgetCommand RecallCommand RememberCommand detect_memory_command",
-    "refold.agent.context": "ContextBudget ContextPart Rebuilt",
+    "refold.agent.context": "ContextBudget ContextPart",
     "refold.agent.defaults": "default_hooks",
     "refold.agent.extraction": "Extracted extract extract_idle",
     "refold.agent.hooks": (
@@ -63,6 +63,7 @@ _HOMES = {
     "refold.agent.providers": (
         "PROVIDERS CallableProvider HttpProvider JsonProvider JsonResult NoJson ProviderFailed Quirks Usage"
     ),
+    "refold.agent.rebuild": "Rebuilt",
     "refold.agent.tools": "FunctionTool Tool ToolContext ToolDefinition ToolFailed ToolRefused ToolRegistry ToolResult",
 }
 """The names of this package, keyed by the module that defines them."""

@@ -2,15 +2,15 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from refold.agent import parts
-from refold.agent.parts import PartText, Room
+from refold.agent.parts import Room
 from refold.entry import Entry, MemoryUnmerged, VectorRenewed
 from refold.event import unpack_json
 from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
@@ -27,15 +27,10 @@ from refold.views.state import STATE, TEMP
 
 
 class MemoryCandidates(NamedTuple):
-    """Memories by relevance, and the ids of the previously shown ones in their order."""
+    """Memories by relevance, and the ids of those in the previous context, in its order."""
 
     entries: Sequence[Entry]
-    before: Sequence[str]
-
-
-def memories_part(core: Core, entries: Sequence[Entry], timezone: str, left_out: int) -> PartText:
-    """Render memories, followed by the number that did not fit."""
-    return PartText(parts.memories_text(dated_memories(core, entries, timezone), left_out), left_out)
+    previous_ids: Sequence[str]
 
 
 def dated_memories(core: Core, entries: Sequence[Entry], timezone: str) -> list[tuple[str, str]]:
@@ -73,24 +68,24 @@ def earlier_messages(
     meaning = meaning_of(core, query) if chat.embed else None
     shown = {message.seq for message in messages}
     search = EarlierQuery(core.branch, core_of(chat)[1], chat.place[0], project, query, meaning, shown, top_k)
-    found = core.earlier_messages.search(core.engine.reader, search)
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []
-    for each in found:
-        line = parts.line_of(text_of(each.message))
+    for earlier in core.earlier_messages.search(core.engine.reader, search):
+        line = parts.line_of(text_of(earlier.message))
         if line and line not in lines:
             lines.add(line)
-            fresh.append(each)
+            fresh.append(earlier)
     return fresh
 
 
-def without_repeats(earlier: Sequence[Earlier], entries: Sequence[Entry], before: Sequence[str]) -> list[Earlier]:
+def without_repeats(earlier: Sequence[Earlier], entries: Sequence[Entry], previous_ids: Sequence[str]) -> list[Earlier]:
     """Leave out messages that add nothing to a preference, or to a memory that is shown again and keeps its place."""
-    lasting = (entry for entry in entries if entry.id in before or entry.category == "preference")
-    known = [parts.line_of(entry.content) for entry in lasting]
+    contents = [
+        parts.line_of(entry.content) for entry in entries if entry.id in previous_ids or entry.category == "preference"
+    ]
 
     def is_repeat(line: str) -> bool:
-        return any(line in content or (content in line and _adds_little(line, content)) for content in known)
+        return any(line in content or (content in line and _adds_little(line, content)) for content in contents)
 
     return [each for each in earlier if not is_repeat(parts.line_of(text_of(each.message)))]
 
@@ -100,11 +95,10 @@ def _adds_little(line: str, content: str) -> bool:
     return len(line.replace(content, " ").split()) <= _MORE_WORDS
 
 
-def messages_part(earlier: Sequence[Earlier], timezone: str, left_out: int) -> PartText:
-    """Render earlier messages, followed by the number that did not fit."""
+def dated_messages(earlier: Sequence[Earlier], timezone: str) -> list[tuple[str, str]]:
+    """Render messages as pairs of day and line."""
     messages = (each.message for each in earlier)
-    dated = ((day_at(message.occurred_ns, timezone), parts.message_line(message)) for message in messages)
-    return PartText(parts.messages_text(dated, left_out), left_out)
+    return [(day_at(message.occurred_ns, timezone), parts.message_line(message)) for message in messages]
 
 
 # The memories and earlier messages that fit, chosen from one list by value per token.
@@ -117,13 +111,12 @@ _SPARE_TOKENS: Final = 2  # Roughly how many more tokens the last line takes whe
 _UNBOUNDED: Final = 2**40
 # The text of a part besides its lines: a heading, and usually a note about the number left out.
 _FRAMES: Final = {
-    parts.MEMORIES: f"{parts.MEMORIES_HEADING}\n(000 less relevant memories left out)",
-    parts.MESSAGES: f"{parts.MESSAGES_HEADING}\n(000 less relevant messages left out)",
+    part: f"{heading}\n(000 less relevant {part} left out)" for part, heading in parts.RANKED_HEADINGS.items()
 }
 
 
 class _Candidate(NamedTuple):
-    """A memory or an earlier message as shown, with its rank and its place in its part.
+    """A memory or an earlier message as shown, with its rank and the key that sorts the lines of its part.
 
     `day` is shown above it, once for all lines of the day. A message also has the ranks of the memories that are pieces
     of it.
@@ -131,7 +124,7 @@ class _Candidate(NamedTuple):
 
     part: str
     rank: int
-    place: tuple[int, ...]
+    order: tuple[int, ...]
     item: Any
     text: str
     tokens: int
@@ -149,6 +142,15 @@ class _Candidate(NamedTuple):
 _Taken: TypeAlias = dict[tuple[str, int], _Candidate]  # Keyed by part and rank, the latest last.
 
 
+class Chosen(NamedTuple):
+    """The memories and earlier messages that fit, in the order in which they are shown, and how many did not fit."""
+
+    memories: list[Entry]
+    memories_left_out: int
+    messages: list[Earlier]
+    messages_left_out: int
+
+
 class Choice:
     """The candidates of a context: memories and earlier messages, each most relevant first.
 
@@ -160,30 +162,38 @@ class Choice:
     def __init__(
         self,
         core: Core,
-        selected: MemoryCandidates,
-        found: Sequence[Earlier],
+        candidates: MemoryCandidates,
+        earlier: Sequence[Earlier],
         chars: Mapping[str, int],
         timezone: str,
     ) -> None:
-        count = self._count = core.counter.count
+        self._count = core.counter.count
         self._chars = chars
-        places = {entry_id: place for place, entry_id in enumerate(selected.before)}
-        memories, messages, contents = list[_Candidate](), list[_Candidate](), list[tuple[int, str]]()
-        for rank, entry in enumerate(selected.entries):
-            text, learned = parts.memory_line(entry), learned_ns(core, entry)
-            place, day = (places.get(entry.id, len(places)), learned, entry.body_seq), day_at(learned, timezone)
-            above = count(f"{day}:") + 1
-            memories.append(_Candidate(parts.MEMORIES, rank, place, entry, text, count(text) + 1, day, above))
-            if found and entry.id not in places and entry.category != "preference":
+        self._timezone = timezone
+        memories, messages = list[_Candidate](), list[_Candidate]()
+        places = {entry_id: place for place, entry_id in enumerate(candidates.previous_ids)}
+        contents = list[tuple[int, str]]()  # Ranks and contents of the memories that may be left out as pieces.
+        for rank, entry in enumerate(candidates.entries):
+            learned = learned_ns(core, entry)
+            order = (places.get(entry.id, len(places)), learned, entry.body_seq)
+            line = self._candidate(parts.MEMORIES, rank, order, entry, parts.memory_line(entry), learned)
+            memories.append(line)
+            if earlier and entry.id not in places and entry.category != "preference":
                 contents.append((rank, parts.line_of(entry.content)))
-        for rank, each in enumerate(found):
-            message, day = each.message, day_at(each.message.occurred_ns, timezone)
-            text, time = parts.message_line(message), (message.occurred_ns, message.seq, each.place)
-            above, pieces = count(f"{day}:") + 1, frozenset(_find_pieces(message, contents))
-            messages.append(_Candidate(parts.MESSAGES, rank, time, each, text, count(text) + 1, day, above, pieces))
+        for rank, each in enumerate(earlier):
+            message = each.message
+            order = (message.occurred_ns, message.seq, each.place)
+            line = self._candidate(parts.MESSAGES, rank, order, each, parts.message_line(message), message.occurred_ns)
+            messages.append(line._replace(pieces=frozenset(_find_pieces(message, contents))))
         self._lines = {parts.MEMORIES: memories, parts.MESSAGES: messages}
         self._best = sorted([*memories, *messages], key=lambda line: -line.value)
         self.counts: Final = {part: len(lines) for part, lines in self._lines.items()}
+
+    def _candidate(
+        self, part: str, rank: int, order: tuple[int, ...], item: Any, text: str, time_ns: int
+    ) -> _Candidate:
+        day = day_at(time_ns, self._timezone)
+        return _Candidate(part, rank, order, item, text, self._count(text) + 1, day, self._count(f"{day}:") + 1)
 
     def count_tokens(self, part: str, count: int) -> int:
         """Count the tokens of the `count` most relevant entries of a part, within its character limit."""
@@ -191,8 +201,8 @@ class Choice:
         self._fill(taken, self._lines[part][:count], _UNBOUNDED)
         return self._count(self._text(part, taken)) + _SPARE_TOKENS if taken else 0
 
-    def choose(self, tokens: int) -> tuple[tuple[list[Entry], int], tuple[list[Earlier], int]]:
-        """Choose the memories and messages that fit, messages oldest first, each with the number left out."""
+    def choose(self, tokens: int) -> Chosen:
+        """Choose the memories and messages that fit."""
         taken: _Taken = {}
         self._fill(taken, self._best, _UNBOUNDED)
         if not self._fits(taken, tokens):
@@ -201,9 +211,11 @@ class Choice:
                 self._fill(taken, self._best, tokens)
             while taken and not self._fits(taken, tokens):
                 taken.popitem()
-        shown = (self._sort_lines(part, taken) for part in (parts.MEMORIES, parts.MESSAGES))
-        memories, messages = (([line.item for line in lines], left_out) for lines, left_out in shown)
-        return memories, messages
+        memories, memories_left_out = self._sort_lines(parts.MEMORIES, taken)
+        messages, messages_left_out = self._sort_lines(parts.MESSAGES, taken)
+        return Chosen(
+            [line.item for line in memories], memories_left_out, [line.item for line in messages], messages_left_out
+        )
 
     def _fill(self, taken: _Taken, lines: Sequence[_Candidate], tokens: int) -> None:
         """Take more lines while they fit."""
@@ -231,14 +243,13 @@ class Choice:
 
     def _sort_lines(self, part: str, taken: _Taken) -> tuple[list[_Candidate], int]:
         """Return the lines of a part in display order, and the number left out."""
-        lines = sorted((line for line in taken.values() if line.part == part), key=lambda line: line.place)
+        lines = sorted((line for line in taken.values() if line.part == part), key=lambda line: line.order)
         hidden = len(_pieces_in(taken)) if part == parts.MEMORIES else 0
         return lines, self.counts[part] - len(lines) - hidden
 
     def _text(self, part: str, taken: _Taken) -> str:
         lines, left_out = self._sort_lines(part, taken)
-        render = parts.memories_text if part == parts.MEMORIES else parts.messages_text
-        return render([(line.day, line.text) for line in lines], left_out)
+        return parts.ranked_part(part, [(line.day, line.text) for line in lines], left_out).text
 
     def _fits(self, taken: _Taken, tokens: int) -> bool:
         texts = {part: self._text(part, taken) for part in self._lines}
@@ -283,24 +294,24 @@ def similar_episodes(core: Core, chat: Conversation, project: str, query: str, c
 
     A session is left out if its first or last message was retracted.
     """
-    wanted = _subject_terms((query,))
-    if sum(map(_weigh_term, wanted)) < _SHARED_MIN or not count:
+    terms = _subject_terms((query,))
+    weight = sum(map(_weigh_term, terms))
+    if weight < _SHARED_MIN or not count:
         return []
 
-    def recent_episodes(state: Any) -> list[Episode]:
-        return list(islice(reversed(state.part(EPISODES).by_seq.values()), EPISODES_RECENT_COUNT))
+    def recent_episodes(state: Any) -> list[tuple[int, Episode]]:
+        return list(islice(reversed(state.part(EPISODES).by_seq.items()), EPISODES_RECENT_COUNT))
 
     at = core_of(chat)[1]
     scored: list[tuple[float, int, Episode]] = []
-    for episode in core.read(f"project/{project}", recent_episodes, at):
-        shared = sum(map(_weigh_term, wanted & _subject_terms(episode.keywords)))
-        is_like = shared >= _SHARED_MIN and shared * _SHARED_PART >= sum(map(_weigh_term, wanted))
-        if is_like and episode.session != chat.id and episode.seq is not None:
-            scored.append((shared, episode.seq, episode))
+    for seq, episode in core.read(f"project/{project}", recent_episodes, at):
+        shared = sum(map(_weigh_term, terms & _subject_terms(episode.keywords)))
+        if shared >= _SHARED_MIN and shared * _SHARED_PART >= weight and episode.session != chat.id:
+            scored.append((shared, seq, episode))
     scored.sort(key=itemgetter(0, 1), reverse=True)
-    fresh = (row for row in scored if not _is_retracted(core, at, row[2]))
+    current = (row for row in scored if not _is_retracted(core, at, row[1], row[2]))
     chosen = dict[int, Episode]()
-    for _, seq, episode in islice(fresh, count):
+    for _, seq, episode in islice(current, count):
         listing = parts.episodes_listing([*chosen.values(), episode])
         text = parts.render_listing(listing, Room(EPISODES_CHARS, EPISODES_CHARS), len).text
         if core.counter.count(text) * _EPISODES_SHARE <= tokens:
@@ -325,9 +336,9 @@ def _is_grammar(term: str) -> bool:
     return is_unspaced(term) and (len(term) < _PAIR or _GRAMMAR.fullmatch(term) is not None)
 
 
-def _is_retracted(core: Core, at: int | None, episode: Episode) -> bool:
+def _is_retracted(core: Core, at: int | None, seq: int, episode: Episode) -> bool:
     """Return whether what a session began or ended with was retracted, or is too old for that to be known."""
-    sources = core.event(episode.seq or 0)[0].sources
+    sources = core.event(seq)[0].sources
     if sources and sources[0] <= (core.engine.reader.current_head() if at is None else at) - EARLIER_EVENTS_COUNT:
         return True
     retracted = core.earlier_messages.find_retracted(core.engine.reader, core.branch, at, sources)
@@ -337,7 +348,9 @@ def _is_retracted(core: Core, at: int | None, episode: Episode) -> bool:
     )
 
 
-def new_episodes(episodes: Sequence[Episode], entries: Sequence[Entry], earlier: Sequence[Earlier]) -> tuple[int, ...]:
+def new_episodes(
+    episodes: Mapping[int, Episode], entries: Sequence[Entry], earlier: Sequence[Earlier]
+) -> tuple[int, ...]:
     """Return the seqs of sessions, without successful ones that repeat a memory or an earlier message in a context."""
     texts = [*(entry.content for entry in entries), *(text_of(each.message) for each in earlier)] if episodes else []
     lines = [_subject_terms((text,)) for text in texts]
@@ -347,53 +360,58 @@ def new_episodes(episodes: Sequence[Episode], entries: Sequence[Entry], earlier:
         return not terms or any(terms <= line for line in lines)
 
     return tuple(
-        episode.seq or 0
-        for episode in episodes
+        seq
+        for seq, episode in episodes.items()
         if episode.kind != "success" or not (is_known(episode.task) and is_known(episode.outcome))
     )
 
 
 # The messages that fit: whole groups of calls and outputs, leaving out the oldest first.
 
-Group: TypeAlias = list[tuple[Message, int]]  # Messages with their places.
 
-
-def groups_of(messages: Sequence[Message]) -> Iterator[Group]:
-    """Yield groups of messages that must stay together for any provider."""
-    makers: dict[str, Group] = {}
-    groups: list[Group] = []
-    for place, message in enumerate(messages):
+def groups_of(messages: Sequence[Message]) -> list[list[Message]]:
+    """Group the messages that must stay together for any provider: calls of tools, and their outputs."""
+    callers: dict[str, list[Message]] = {}
+    groups: list[list[Message]] = []
+    for message in messages:
         answers = message.event.answers
-        group: Group = [] if answers is None else makers.get(answers, [])
+        group = [] if answers is None else callers.get(answers, [])
         if not group:
             groups.append(group)
-        group.append((message, place))
-        makers.update(dict.fromkeys(message.event.call_ids, group))
-    yield from groups
+        group.append(message)
+        callers.update(dict.fromkeys(message.event.call_ids, group))
+    return groups
 
 
-def required_messages(groups: Sequence[Group]) -> Iterator[tuple[Message, int]]:
-    """Yield the messages that are never left out: pinned ones, the user's last message, and the newest group."""
-    newest = next((group for group in reversed(groups) if is_question(group[0][0])), None)
-    for group in groups:
-        if group is groups[-1] or group is newest or any(message.pinned for message, _ in group):
-            yield from group
+def required_groups(groups: Sequence[list[Message]]) -> list[list[Message]]:
+    """Return the groups that are never left out: those with a pin, the user's last message, and the newest."""
+    question = next((group for group in reversed(groups) if is_question(group[0])), None)
+    return [
+        group
+        for group in groups
+        if group is groups[-1] or group is question or any(message.pinned for message in group)
+    ]
+
+
+def tokens_of(messages: Iterable[Message]) -> int:
+    """Sum the tokens of messages."""
+    return sum(message.tokens for message in messages)
 
 
 def fit_messages(messages: Sequence[Message], tokens: int) -> list[Message]:
     """Choose the newest messages that fit, in addition to those that are never left out."""
-    if sum(message.tokens for message in messages) <= tokens:
+    if tokens_of(messages) <= tokens:
         return list(messages)
-    groups = list(groups_of(messages))
-    kept = {place: message for message, place in required_messages(groups)}
-    left = tokens - sum(message.tokens for message in kept.values())
+    groups = groups_of(messages)
+    shown = set(chain.from_iterable(required_groups(groups)))
+    tokens -= tokens_of(shown)
     for group in reversed(groups):
-        if group[0][1] not in kept:
-            left -= sum(message.tokens for message, _ in group)
-            if left < 0:
+        if group[0] not in shown:
+            tokens -= tokens_of(group)
+            if tokens < 0:
                 break
-            kept |= {place: message for message, place in group}
-    return [kept[place] for place in sorted(kept)]
+            shown.update(group)
+    return [message for message in messages if message in shown]
 
 
 def state_in(chat: Conversation, stream: str) -> dict[str, Any]:

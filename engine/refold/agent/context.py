@@ -1,12 +1,12 @@
-"""The context of a conversation: its parts within one budget, recorded when shown, and rebuilt later."""
+"""The context of a conversation: its parts, and the newest messages, within one budget."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, astuple, replace
+from msgspec.structs import asdict, replace
 
 from refold import checks
 from refold.agent import parts
@@ -15,24 +15,23 @@ from refold.agent.candidates import (
     Choice,
     MemoryCandidates,
     dated_memories,
+    dated_messages,
     earlier_messages,
     fit_messages,
     groups_of,
-    memories_part,
-    messages_part,
     new_episodes,
-    required_messages,
+    required_groups,
     similar_episodes,
     state_in,
+    tokens_of,
     without_repeats,
 )
 from refold.agent.parts import Room
 from refold.agent.tools import ToolRegistry
 from refold.engine import batch as batches
-from refold.engine.streams import STORE_STREAM, session_board
-from refold.entry import ACTIVE, Entry, MemoriesRecalled
-from refold.errors import InvalidInput, LimitExceeded, NotFound
-from refold.event import Recorded, pack_json, unpack_json
+from refold.engine.streams import session_board
+from refold.entry import ACTIVE, Entry
+from refold.errors import LimitExceeded
 from refold.index.ranking import Ranking
 from refold.limits import (
     BOARD_CHARS_DEFAULT,
@@ -50,25 +49,23 @@ from refold.limits import (
     SCRATCHPAD_CHARS_DEFAULT,
     SESSION_CHARS_DEFAULT,
 )
-from refold.memory import earlier, turns, wires
+from refold.memory import turns, wires
 from refold.memory.conversation import Conversation, check_own
 from refold.memory.earlier import Earlier
 from refold.memory.memory import Memory
 from refold.memory.options import Core, core_of, day_at, days_before
+from refold.memory.project import Project
 from refold.message import INJECTED_KEY, PROMPT_ROLES, Message, text_of
 from refold.text import sha256
 from refold.views.episodes import EPISODES, Episode
 from refold.views.facts import FACTS
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
-from refold.views.store import ContextHashed
-
-RENDERER: Final = 8  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
 
 # Budgets.
 
-_KEPT_MEMORIES_COUNT: Final = 10  # Memories beyond this number are dropped before any skill.
-_TRIMMED_MEMORIES_COUNT: Final = 5
+_FEW_MEMORIES_COUNT: Final = 10  # Memories beyond this number are dropped before any skill.
+_FEWEST_MEMORIES_COUNT: Final = 5
 _TRIMMED_SKILL_SCORE_MIN: Final = 1.0
 
 
@@ -140,8 +137,7 @@ def attachment_in(messages: Sequence[Message]) -> Attachment:
 
 # The context: parts from stable to volatile, followed by the window.
 #
-# Building a context has no side effects. `show` records that it was shown, with hashes, counts and ids, so that it can
-# be rebuilt from the log byte for byte.
+# Building a context has no side effects; `refold.agent.rebuild` records one that was shown.
 
 STABLE: Final = "stable"
 SEMI_STABLE: Final = "semi-stable"
@@ -213,10 +209,10 @@ class Recipe(NamedTuple):
     journal: str
     skills: tuple[NamedSkill, ...]
     budget: ContextBudget
-    ids: tuple[str, ...]
-    seqs: tuple[int, ...]
     opening: tuple[str | None, int, bool]
     plan: ContextPlan
+    ids: tuple[str, ...] = ()
+    seqs: tuple[int, ...] = ()
 
 
 class Context(Struct, frozen=True):
@@ -245,7 +241,7 @@ class Context(Struct, frozen=True):
     @property
     def tokens(self) -> int:
         """The tokens of the parts and messages together. The definitions of tools come on top."""
-        return sum(part.tokens for part in self.parts) + sum(message.tokens for message in self.window)
+        return sum(part.tokens for part in self.parts) + tokens_of(self.window)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -265,9 +261,9 @@ class Context(Struct, frozen=True):
         """Render the parts for Anthropic's `system=`; `cache` marks the last stable and the last semi-stable part."""
         blocks: list[dict[str, Any]] = [{"type": "text", "text": part.text} for part in self.parts]
         for tier in (STABLE, SEMI_STABLE) if cache else ():
-            lasting = [index for index, part in enumerate(self.parts) if part.tier == tier]
-            if lasting:
-                blocks[lasting[-1]]["cache_control"] = {"type": "ephemeral"}
+            places = [place for place, part in enumerate(self.parts) if part.tier == tier]
+            if places:
+                blocks[places[-1]]["cache_control"] = {"type": "ephemeral"}
         return blocks
 
     def messages(
@@ -341,8 +337,8 @@ def context(
 
 def _topics(tools: ToolRegistry | Sequence[str], *, is_mirrored: bool) -> tuple[str, ...]:
     names = tools.names() if isinstance(tools, ToolRegistry) else tools
-    there = {*names, parts.MIRROR} if is_mirrored or parts.MIRROR in names else set(names)
-    return tuple(topic for topic in parts.TOPICS if topic in there)
+    available = {*names, parts.MIRROR} if is_mirrored else set(names)
+    return tuple(topic for topic in parts.TOPICS if topic in available)
 
 
 def _freeze_both(memory: Memory, core: Core, chat: Conversation) -> tuple[Memory, Conversation]:
@@ -357,59 +353,70 @@ def _freeze_both(memory: Memory, core: Core, chat: Conversation) -> tuple[Memory
 
 def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequest, seq: int) -> Context:
     settings = dict(memory.settings.items())
-    budget = request.budget
-    if budget.tokens is None:
-        budget = replace(budget, tokens=chat.window_tokens + budget.parts_tokens)
-    if budget.memories_count is None:
-        budget = replace(budget, memories_count=settings["memory_max_injected"])
-    if budget.messages_count is None:
-        budget = replace(budget, messages_count=settings["messages_max_injected"])
-    if budget.skills_chars is None:
-        budget = replace(budget, skills_chars=settings["skills_max_injected_chars"])
+    budget = _complete_budget(request.budget, chat, settings)
     turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
+    skills = _merge_skills(request.skills, attachment_in(turn.messages)) if settings["skills_enabled"] else ()
+    question = turn.evicted_question
     recipe = Recipe(
-        seq,
-        request.project or chat.project or "default",
-        request.query,
-        day_at(core.engine.reader.now_ns(), core.timezone),
-        core.timezone,
-        request.profile,
-        request.journal,
-        tuple(_merge_skills(request.skills, attachment_in(turn.messages))) if settings["skills_enabled"] else (),
-        budget,
-        (),
-        (),
-        (chat.project, chat.window_tokens, chat.embed),
-        ContextPlan(request.topics, question="" if turn.evicted_question is None else turn.evicted_question.id),
+        seq=seq,
+        project=request.project or chat.project or "default",
+        query=request.query,
+        day=day_at(core.engine.reader.now_ns(), core.timezone),
+        timezone=core.timezone,
+        profile=request.profile,
+        journal=request.journal,
+        skills=tuple(skills),
+        budget=budget,
+        opening=(chat.project, chat.window_tokens, chat.embed),
+        plan=ContextPlan(request.topics, question="" if question is None else question.id),
     )
-    entries, found = MemoryCandidates((), ()), list[Earlier]()
+    candidates, earlier_candidates = MemoryCandidates((), ()), list[Earlier]()
     if settings["memory_enabled"]:
-        entries = _find_memories(memory, core, chat, recipe)
+        candidates = _find_memories(memory, core, chat, recipe)
         bounds = budget.episodes_count, budget.tokens or 0
         episodes = similar_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
-        found = earlier_messages(core, chat, turn.messages, recipe.project, recipe.query, budget.messages_count)
-    source = _ContextSource(memory, core, chat, turn.messages, recipe)
-    listed = tuple(_listings(source))
+        earlier_candidates = earlier_messages(
+            core, chat, turn.messages, recipe.project, recipe.query, budget.messages_count
+        )
+    source = ContextSource(memory, core, chat, turn.messages, recipe)
+    listed = tuple(listed_parts(source))
     chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
-    choice = Choice(core, entries, found, chars, recipe.timezone)
+    choice = Choice(core, candidates, earlier_candidates, chars, recipe.timezone)
     plan = _plan_tokens(source, choice, listed)
-    (placed, left_out), (answers, messages_left_out) = choice.choose(plan.tokens[parts.MEMORIES])
-    answers = without_repeats(answers, placed, entries.before)
-    counts = {"memories_left_out": left_out, "messages_left_out": messages_left_out}
-    kept = new_episodes(source.episodes(), placed, answers)
-    final = replace(plan, places=tuple(each.place for each in answers), episodes=kept, **counts)
-    seqs = tuple(each.message.seq for each in answers)
-    source = source._replace(recipe=recipe._replace(ids=tuple(entry.id for entry in placed), seqs=seqs, plan=final))
-    return _assemble(source, placed, answers, listed if kept == plan.episodes else tuple(_listings(source)))
+    chosen = choice.choose(plan.tokens[parts.MEMORIES])
+    entries, messages = chosen.memories, without_repeats(chosen.messages, chosen.memories, candidates.previous_ids)
+    final = replace(
+        plan,
+        episodes=new_episodes(source.episodes(), entries, messages),
+        memories_left_out=chosen.memories_left_out,
+        messages_left_out=chosen.messages_left_out,
+        places=tuple(each.place for each in messages),
+    )
+    ids, seqs = tuple(entry.id for entry in entries), tuple(each.message.seq for each in messages)
+    source = source._replace(recipe=recipe._replace(ids=ids, seqs=seqs, plan=final))
+    if final.episodes != plan.episodes:
+        listed = tuple(listed_parts(source))
+    return assemble(source, entries, messages, listed)
 
 
-def _merge_skills(given: Sequence[object], injected: Attachment) -> list[NamedSkill]:
+def _complete_budget(budget: ContextBudget, chat: Conversation, settings: Mapping[str, int]) -> ContextBudget:
+    """Replace each `None` of a budget: by the size of the window, or by a setting of the store."""
+    defaults = {
+        "tokens": chat.window_tokens + budget.parts_tokens,
+        "memories_count": settings["memory_max_injected"],
+        "messages_count": settings["messages_max_injected"],
+        "skills_chars": settings["skills_max_injected_chars"],
+    }
+    return replace(budget, **{field: value for field, value in defaults.items() if getattr(budget, field) is None})
+
+
+def _merge_skills(skills: Sequence[object], attachment: Attachment) -> list[NamedSkill]:
     """List the skills to show, best first, each name once: the caller's take precedence over the message's."""
     named: dict[str, NamedSkill] = {}
-    for skill in (*map(_parse_skill, given), *injected.skills):
+    for skill in (*map(_parse_skill, skills), *attachment.skills):
         named.setdefault(skill[0], skill)
-    # Whatever the order given, the best skill is the last to be trimmed.
+    # Whatever their order, the best skill is the last to be trimmed.
     return sorted(named.values(), key=lambda skill: -skill[2])
 
 
@@ -441,17 +448,17 @@ def _find_memories(memory: Memory, core: Core, chat: Conversation, recipe: Recip
     project = memory.project(recipe.project)
     # No score floor: the budget bounds what is shown, and a query such as "go on" says little about what a turn needs.
     hits = project.search(query or "everything", top_k=recipe.budget.memories_count, ranking=ranking, floor=0)
-    last = _last_context(core, chat.place[0], core_of(chat)[1])
-    before = last.ids if last is not None and last.project == recipe.project else ()
-    found = {hit.entry.id: hit.entry for hit in hits}
-    for entry_id in before:
-        entry = None if entry_id in found else project.get(entry_id)
+    last = last_context(core, chat.place[0], core_of(chat)[1])
+    previous_ids = last.ids if last is not None and last.project == recipe.project else ()
+    entries = {hit.entry.id: hit.entry for hit in hits}
+    for entry_id in previous_ids:
+        entry = None if entry_id in entries else project.get(entry_id)
         if entry is not None and not entry.erased and entry.status == ACTIVE:
-            found[entry_id] = entry
-    return MemoryCandidates(list(found.values())[: recipe.budget.memories_count], before)
+            entries[entry_id] = entry
+    return MemoryCandidates(list(entries.values())[: recipe.budget.memories_count], previous_ids)
 
 
-def _last_context(core: Core, stream: str, at: int | None = None) -> ContextShown | None:
+def last_context(core: Core, stream: str, at: int | None = None) -> ContextShown | None:
     """Return the event of the context last shown in a conversation, or `None` if there is none or it was erased."""
     seq = core.read_written(stream, lambda state: state.part(CONTEXTS).last_seq, at)
     if not seq:
@@ -469,7 +476,7 @@ def is_shown(chat: Conversation) -> bool:
 # From the sources to the parts.
 
 
-class _ContextSource(NamedTuple):
+class ContextSource(NamedTuple):
     """Everything that the parts of a context are made from, except its memories."""
 
     memory: Memory
@@ -488,86 +495,101 @@ class _ContextSource(NamedTuple):
         """The other messages."""
         return [message for message in self.messages if message.role not in PROMPT_ROLES]
 
-    def episodes(self) -> list[Episode]:
-        """Return the planned episodes."""
+    @property
+    def system_tokens(self) -> int:
+        """The tokens of the host's system prompt."""
+        return tokens_of(self.system)
+
+    def episodes(self) -> dict[int, Episode]:
+        """Return the planned episodes, by seq."""
         seqs, at = self.recipe.plan.episodes, core_of(self.chat)[1]
 
-        def query(state: Any) -> list[Episode]:
-            known = state.part(EPISODES).by_seq
-            return [known[seq] for seq in seqs if seq in known]
+        def query(state: Any) -> dict[int, Episode]:
+            by_seq = state.part(EPISODES).by_seq
+            return {seq: by_seq[seq] for seq in seqs if seq in by_seq}
 
-        return self.core.read(f"project/{self.recipe.project}", query, at) if seqs else []
+        return self.core.read(f"project/{self.recipe.project}", query, at) if seqs else {}
 
 
 _UNBOUNDED: Final = CONTEXT_CHARS_MAX * 8
-_Listed: TypeAlias = tuple[str, parts.PartListing, int]
 
 
-def _listings(source: _ContextSource) -> Iterator[_Listed]:
-    """Yield the parts that are lists, each with its limit in characters."""
+class _ListedPart(NamedTuple):
+    """A part that is a list, with its limit in characters."""
+
+    name: str
+    listing: parts.PartListing
+    chars: int
+
+    def render(self, tokens: int, count: parts.Count) -> parts.PartText:
+        """Render the entries that fit the part's limit and some tokens."""
+        return parts.render_listing(self.listing, Room(self.chars, tokens), count)
+
+
+def listed_parts(source: ContextSource) -> Iterator[_ListedPart]:
+    """Yield the parts that are lists."""
     memory, recipe, chat = source.memory, source.recipe, source.chat
     budget, journal, session = recipe.budget, memory.journal(recipe.journal), chat.session
     days = [days_before(recipe.day, count) for count in range(CONTEXT_DAYS)]
     pages = [(day, [note.text for note in journal.day(day)]) for day in days]
-    yield parts.PROFILE, parts.profile_listing(memory.profile(recipe.profile).items()), budget.profile_chars
-    yield parts.NOTES, parts.notes_listing(pages), budget.notes_chars
-    yield parts.EPISODES, parts.episodes_listing(source.episodes()), EPISODES_CHARS
+    profile = parts.profile_listing(memory.profile(recipe.profile).items())
+    yield _ListedPart(parts.PROFILE, profile, budget.profile_chars)
+    yield _ListedPart(parts.NOTES, parts.notes_listing(pages), budget.notes_chars)
+    yield _ListedPart(parts.EPISODES, parts.episodes_listing(source.episodes().values()), EPISODES_CHARS)
     files = [(file.path, file.lines) for file in session.files()]
     scopes = [state_in(chat, stream) for stream in (chat.place[0], f"project/{recipe.project}")]
     work = parts.session_listing(session.task(), files, session.findings(), session.calls(), *scopes)
-    yield parts.SESSION, work, budget.session_chars
-    yield parts.BOARD, _board(source), budget.board_chars
-    entries, notes = source.core.read(*_scratchpad(chat))
-    yield parts.SCRATCHPAD, parts.scratchpad_listing(entries, notes), budget.scratchpad_chars
+    yield _ListedPart(parts.SESSION, work, budget.session_chars)
+    yield _ListedPart(parts.BOARD, _board(source), budget.board_chars)
+    yield _ListedPart(parts.SCRATCHPAD, _scratchpad(source), budget.scratchpad_chars)
 
 
-def _board(source: _ContextSource) -> parts.PartListing:
+def _board(source: ContextSource) -> parts.PartListing:
     """List the contents of the session's board, with only those of its messages that are not in the window."""
     chat, core = source.chat, source.core
     if not core.version(session_board(chat.id)):
         return parts.PartListing(parts.BOARD_HEADING, "entries", ())
-    shown = source.memory.board(session=chat.id).to_dict()
+    board = source.memory.board(session=chat.id).to_dict()
     live = {message.id for message in source.messages}
-    return parts.board_listing(shown, [row for row in shown["messages"] if row["id"] not in live])
+    return parts.board_listing(board, [row for row in board["messages"] if row["id"] not in live])
 
 
-def _scratchpad(chat: Conversation) -> tuple[str, Any, int | None]:
-    """Return the arguments of a read of a scratchpad's values, those set first at the start, and of its notes."""
+def _scratchpad(source: ContextSource) -> parts.PartListing:
+    """List the scratchpad, its values in the order in which they were set."""
 
     def query(state: Any) -> tuple[dict[str, str], list[str]]:
         scratch = state.part(SCRATCH)
         seqs, values = scratch.entries.seqs, scratch.entries.values
         return {key: values[key] for key in sorted(values, key=seqs.__getitem__)}, [text for _, text in scratch.notes]
 
-    return chat.place[0], query, core_of(chat)[1]
+    return parts.scratchpad_listing(*source.core.read(source.chat.place[0], query, core_of(source.chat)[1]))
 
 
-def _plan_tokens(source: _ContextSource, choice: Choice, listed: Sequence[_Listed]) -> ContextPlan:
-    """Decide how many tokens each part can take, so that all parts and the newest messages fit the budget."""
-    recipe, count = source.recipe, source.core.counter.count
-    budget, plan = recipe.budget, recipe.plan
-    assert budget.tokens is not None, "a budget is resolved before a plan is made"
-    window = source.history
-    whole = sum(message.tokens for message in window)
-    system = sum(message.tokens for message in source.system)
-    rest = budget.tokens - system
+def _room_for_parts(source: ContextSource) -> int:
+    """Return the tokens of all parts besides the system prompt, so that they and the newest messages fit the budget."""
+    budget, history, system = source.recipe.budget, source.history, source.system_tokens
+    whole, rest = tokens_of(history), (budget.tokens or 0) - system
     # If everything fits, it does not matter which messages could be left out.
     is_plenty = rest - whole >= budget.parts_tokens
-    needed = whole if is_plenty else sum(message.tokens for message, _ in required_messages(list(groups_of(window))))
-    if rest < needed:
+    required = whole if is_plenty else sum(map(tokens_of, required_groups(groups_of(history))))
+    if rest < required:
         raise LimitExceeded(
-            f"the system prompt takes {system} tokens and the newest messages {needed}, over the budget of "
+            f"the system prompt takes {system} tokens and the newest messages {required}, over the budget of "
             f"{budget.tokens}; give a larger budget, a shorter prompt, or shorter messages"
         )
-    room = min(budget.parts_tokens, max((rest + 1) // 2, rest - whole), rest - needed)
-    texts = {
-        name: parts.render_listing(listing, Room(chars, _UNBOUNDED), count).text for name, listing, chars in listed
-    }
+    return min(budget.parts_tokens, max((rest + 1) // 2, rest - whole), rest - required)
+
+
+def _plan_tokens(source: ContextSource, choice: Choice, listed: Sequence[_ListedPart]) -> ContextPlan:
+    """Decide how many tokens each part can take."""
+    recipe, count = source.recipe, source.core.counter.count
+    budget, plan, room = recipe.budget, recipe.plan, _room_for_parts(source)
+    texts = {part.name: part.render(_UNBOUNDED, count).text for part in listed}
     texts[parts.INSTRUCTIONS] = parts.instructions_text(plan.topics)
     texts[parts.INJECTED] = _render_attachment(source, _UNBOUNDED).text
     fixed = {name: count(text) for name, text in texts.items() if text}
-    both = sum(choice.count_tokens(*each) for each in choice.counts.items())
-    trim, needs = _Trim(0, 0), dict[str, int]()
+    all_entries = sum(choice.count_tokens(part, number) for part, number in choice.counts.items())
+    trim, needs, spare = _Trim(0, 0), dict[str, int](), 0
     for trim in _trims([score for _, _, score in recipe.skills], choice.counts[parts.MEMORIES]):
         skills = parts.skills_text(recipe.skills[: trim.skills], budget.skills_chars or 0)
         needs = fixed | {
@@ -577,13 +599,14 @@ def _plan_tokens(source: _ContextSource, choice: Choice, listed: Sequence[_Liste
         spare = room - sum(needs.values())
         if spare >= 0:
             # If memories had to go, keep as many as there is room for; earlier messages share this room.
-            needs[parts.MEMORIES] = min(needs[parts.MEMORIES] + spare, both)
+            needs[parts.MEMORIES] = min(needs[parts.MEMORIES] + spare, all_entries)
             break
     else:
         # The text of the skill is cut before anything else.
-        needs[parts.SKILLS] = max(0, needs[parts.SKILLS] + min(0, room - sum(needs.values())))
+        needs[parts.SKILLS] = max(0, needs[parts.SKILLS] + spare)
     tokens = dict.fromkeys(_TIERS, 0) | parts.shares(needs, room)
-    tokens[parts.WINDOW] = budget.tokens - system - sum(min(needs[name], tokens[name]) for name in needs)
+    taken = source.system_tokens + sum(min(needs[name], tokens[name]) for name in needs)
+    tokens[parts.WINDOW] = (budget.tokens or 0) - taken
     skills_chars = budget.skills_chars or 0
     while skills_chars and count(parts.skills_text(recipe.skills[: trim.skills], skills_chars)) > tokens[parts.SKILLS]:
         skills_chars = skills_chars * 3 // 4
@@ -598,43 +621,46 @@ class _Trim(NamedTuple):
 def _trims(scores: list[float], memories: int) -> list[_Trim]:
     """List the reductions to try in turn, until everything fits."""
     best = 1 if scores and scores[0] >= _TRIMMED_SKILL_SCORE_MIN else 0
-    kept, least = min(memories, _KEPT_MEMORIES_COUNT), min(memories, _TRIMMED_MEMORIES_COUNT)
-    steps = [(len(scores), memories), (len(scores), kept), (best, kept), (best, least)]
-    return [_Trim(*step) for step in dict.fromkeys(steps)]
+    few, fewest = min(memories, _FEW_MEMORIES_COUNT), min(memories, _FEWEST_MEMORIES_COUNT)
+    trims = _Trim(len(scores), memories), _Trim(len(scores), few), _Trim(best, few), _Trim(best, fewest)
+    return list(dict.fromkeys(trims))
 
 
-def _render_attachment(source: _ContextSource, tokens: int) -> parts.PartText:
-    injected = attachment_in(source.messages)
-    ids = dict.fromkeys(injected.memories[:INJECTED_MEMORIES_COUNT_MAX])
-    known = [
-        entry for entry in map(source.memory.project(source.recipe.project).get, ids) if entry and not entry.erased
-    ]
-    lines = parts.dated_lines(dated_memories(source.core, known, source.recipe.timezone))
-    text, room = "\n".join(filter(None, [injected.text, *lines])), Room(source.recipe.budget.injected_chars, tokens)
-    return parts.injected_text(text, room, source.core.counter.count)
+def _render_attachment(source: ContextSource, tokens: int) -> parts.PartText:
+    recipe, attachment = source.recipe, attachment_in(source.messages)
+    ids = dict.fromkeys(attachment.memories[:INJECTED_MEMORIES_COUNT_MAX])
+    entries = read_memories(source.memory.project(recipe.project), ids)
+    lines = parts.dated_lines(dated_memories(source.core, entries, recipe.timezone))
+    text = "\n".join(filter(None, [attachment.text, *lines]))
+    return parts.injected_text(text, Room(recipe.budget.injected_chars, tokens), source.core.counter.count)
 
 
-def _assemble(
-    source: _ContextSource, memories: Sequence[Entry], before: Sequence[Earlier], listed: Sequence[_Listed]
+def read_memories(project: Project, ids: Iterable[str]) -> list[Entry]:
+    """Read the memories with some ids that still exist."""
+    return [entry for entry in map(project.get, ids) if entry and not entry.erased]
+
+
+def assemble(
+    source: ContextSource, memories: Sequence[Entry], earlier: Sequence[Earlier], listed: Sequence[_ListedPart]
 ) -> Context:
     """Render all parts according to the plan."""
-    recipe, chat, count = source.recipe, source.chat, source.core.counter.count
-    plan = recipe.plan
-    tokens = plan.tokens
-    texts = {name: parts.render_listing(listing, Room(chars, tokens[name]), count) for name, listing, chars in listed}
+    recipe, count = source.recipe, source.core.counter.count
+    plan, tokens = recipe.plan, recipe.plan.tokens
+    texts = {part.name: part.render(tokens[part.name], count) for part in listed}
     instructions = parts.instructions_text(plan.topics)
-    is_shown = count(instructions) <= tokens[parts.INSTRUCTIONS]
+    fits = count(instructions) <= tokens[parts.INSTRUCTIONS]
     texts[parts.SYSTEM] = parts.PartText("\n\n".join(map(text_of, source.system)))
-    texts[parts.INSTRUCTIONS] = parts.PartText(instructions) if is_shown else parts.PartText("", len(plan.topics))
-    texts[parts.MEMORIES] = memories_part(source.core, memories, recipe.timezone, plan.memories_left_out)
-    texts[parts.MESSAGES] = messages_part(before, recipe.timezone, plan.messages_left_out)
+    texts[parts.INSTRUCTIONS] = parts.PartText(instructions) if fits else parts.PartText("", len(plan.topics))
+    facts, answers = dated_memories(source.core, memories, recipe.timezone), dated_messages(earlier, recipe.timezone)
+    texts[parts.MEMORIES] = parts.ranked_part(parts.MEMORIES, facts, plan.memories_left_out)
+    texts[parts.MESSAGES] = parts.ranked_part(parts.MESSAGES, answers, plan.messages_left_out)
     skills = parts.skills_text(recipe.skills[: plan.skills], plan.skills_chars)
     texts[parts.SKILLS] = parts.PartText(skills, len(recipe.skills) - skills.count("\n[/skill]"))
     texts[parts.INJECTED] = _render_attachment(source, tokens[parts.INJECTED])
-    counted = {name: count(text) for name, (text, _) in texts.items() if text}
-    counted[parts.SYSTEM] = sum(message.tokens for message in source.system)
-    shown = [
-        ContextPart(name, tier, texts[name].text, counted[name], texts[name].left_out)
+    counts = {name: count(text) for name, (text, _) in texts.items() if text}
+    counts[parts.SYSTEM] = source.system_tokens
+    rendered = [
+        ContextPart(name, tier, texts[name].text, counts[name], texts[name].left_out)
         for name, tier in _TIERS.items()
         if texts[name].text
     ]
@@ -643,157 +669,4 @@ def _assemble(
     left_out = {name: texts[name].left_out for name in _TIERS if texts[name].left_out}
     if len(window) < len(history):
         left_out[parts.WINDOW] = len(history) - len(window)
-    return Context(chat.id, recipe.seq, tuple(shown), tuple(window), recipe, left_out)
-
-
-def show(memory: Memory, core: Core, context: Context) -> int:
-    """Record in its conversation that a context was shown to a model, and return the seq of that event."""
-    if not isinstance(cast("object", context), Context):
-        checks.invalid(f"show takes a Context, not {type(context).__name__}; make one with memory.context(chat)")
-    recipe = context.recipe
-    rows = [*((part.name, part.digest, part.tokens) for part in context.parts), _window_row(context.window)]
-    # The query usually repeats the user's last message, and the skills were attached to it by hooks.
-    cites_user = recipe.query or recipe.skills or recipe.plan.question
-    sources = [message.seq for message in context.window if turns.is_question(message)][-1:] if cites_user else ()
-    event = ContextShown(
-        (*sources, *recipe.seqs),
-        context.seq,
-        RENDERER,
-        tuple(tokens for _, _, tokens in rows),
-        tuple(name for name, _, _ in rows),
-        recipe.ids,
-        recipe.project,
-        recipe.query,
-        recipe.day,
-        recipe.profile,
-        recipe.journal,
-        pack_json([list(skill) for skill in recipe.skills]),
-        pack_json([asdict(recipe.budget), asdict(recipe.plan)]),
-        recipe.timezone,
-    )
-    batches.check_no_batch(core.engine, "a context that is shown")
-    if recipe.seq > core.engine.reader.head:
-        core.engine.refresh()  # Another process may have built it.
-    if recipe.seq > core.engine.reader.head:
-        checks.invalid(f"this log has no seq {recipe.seq}, at which the context was built; show it where it was made")
-    seqs: list[int] = []
-    stream = f"conversation/{context.conversation}"
-    used = _new_ids(core, stream, recipe)
-    with memory.batch():
-        if used:
-            memory.settings.count_usage(
-                "memory_injected", len(used), conversation=context.conversation, project=recipe.project
-            )
-        noted = core.write(stream, event, at=None, call=(), opening=core.opening(*recipe.opening))
-        batch = batches.active_batch(core.engine)
-        assert noted is not None, "showing a context always is an event"
-        assert batch is not None, "the batch was opened right here"
-        hashes = tuple(bytes.fromhex(digest) for _, digest, _ in rows)
-        core.write(STORE_STREAM, ContextHashed(core.sources([Recorded(*noted)]), hashes), at=None, call=())
-        if used:
-            recalled = MemoriesRecalled((), used, exact=True, ranking="shown", conversation=context.conversation)
-            core.write(f"project/{recipe.project}", recalled, at=None, call=())
-        # Not the state's last seq: another thread could show the next context before this one reads it.
-        batch.transaction.callbacks.append((noted[1].seq, lambda stamp: seqs.append(stamp.seq)))
-    return seqs[0]
-
-
-def _new_ids(core: Core, stream: str, recipe: Recipe) -> tuple[str, ...]:
-    """Return the memories that count as used now: those not in the last context shown here on this day and project."""
-    last = _last_context(core, stream)
-    if last is None or (last.day, last.project) != (recipe.day, recipe.project):
-        return recipe.ids
-    return tuple(entry_id for entry_id in recipe.ids if entry_id not in last.ids)
-
-
-def _window_row(window: Sequence[Message]) -> tuple[str, str, int]:
-    """Return the name, digest and tokens of the window as one part; the digest does not depend on seqs."""
-    fields = [(*astuple(message.event)[_WORDS:], message.erased) for message in window]
-    return "window", sha256(_ENCODE(fields)).hex(), sum(message.tokens for message in window)
-
-
-_ENCODE: Final = msgspec.msgpack.Encoder().encode
-_WORDS: Final = 2  # Skips the sources and the id of a message, which differ between logs.
-
-
-class Rebuilt(Struct, frozen=True):
-    """A rebuilt context, whether it equals the shown one, and the names of the parts that differ.
-
-    `matches` is `None` if the hashes were erased together with data that the context might have shown.
-    """
-
-    context: Context
-    matches: bool | None
-    differing: tuple[str, ...]
-
-
-def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
-    """Rebuild the context that was shown at a seq from the log, and compare it with its hashes.
-
-    Raises `NotFound` if no context was shown at the seq or it was erased, `InvalidInput` if another renderer made it.
-    """
-    for event, stamp in memory.events(after=checks.count(seq, "seq") - 1 if seq else 0, until=seq):
-        if isinstance(event, ContextShown) and stamp.seq == seq:
-            break
-    else:
-        raise NotFound(
-            f"no context was shown at seq {seq}; events of kind context_shown have the seqs of those that were"
-        )
-    if stamp.erased:
-        by = "".join(f" at seq {step.seq}" for step in memory.why(seq).of("erased")[-1:])
-        raise NotFound(f"the context that was shown at seq {seq} was erased{by}; only that there was one is known")
-    if event.renderer != RENDERER:
-        raise InvalidInput(
-            f"the context at seq {seq} is of renderer {event.renderer}, and this program has {RENDERER}; to see what "
-            f"was known then, build one with memory.context(memory.at({event.origin}).conversation(...))"
-        )
-    past = memory.at(event.origin)
-    chat = past.conversation(stamp.stream.partition("/")[2])
-    budget, plan = recorded_budget(event)
-    recipe = Recipe(
-        event.origin,
-        event.project,
-        event.query,
-        event.day,
-        event.timezone,
-        event.profile,
-        event.journal,
-        recorded_skills(event),
-        budget,
-        event.ids,
-        event.sources[len(event.sources) - len(plan.places) :],
-        (chat.project, chat.window_tokens, chat.embed),
-        plan,
-    )
-    entries = [entry for entry in map(past.project(event.project).get, event.ids) if entry and not entry.erased]
-    turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
-    source = _ContextSource(past, core, chat, turn.messages, recipe)
-    before = earlier.read(core.engine.reader, list(zip(recipe.seqs, plan.places, strict=True)))
-    context = _assemble(source, entries, before, tuple(_listings(source)))
-    hashed = _read_hashes(core, seq)
-    if hashed is None:
-        return Rebuilt(context, None, ())
-    digests = {part.name: part.digest for part in context.parts} | dict([_window_row(context.window)[:2]])
-    recorded = dict(zip(event.names, (digest.hex() for digest in hashed.digests), strict=True))
-    names = dict.fromkeys([*recorded, *digests])
-    differing = tuple(name for name in names if recorded.get(name) != digests.get(name))
-    return Rebuilt(context, not differing, differing)
-
-
-def _read_hashes(core: Core, seq: int) -> ContextHashed | None:
-    """Return the hashes of a context, recorded in the event after it, or `None` if they were erased."""
-    if seq == core.engine.reader.current_head():  # The log was cut off right after it.
-        return None
-    event, stamp = core.event(seq + 1)
-    return event if isinstance(event, ContextHashed) and event.sources == (seq,) and not stamp.erased else None
-
-
-def recorded_budget(event: ContextShown) -> tuple[ContextBudget, ContextPlan]:
-    """Return the budget and the plan of a shown context."""
-    budget, plan = unpack_json(event.budget)
-    return msgspec.convert(budget, ContextBudget), msgspec.convert(plan, ContextPlan)
-
-
-def recorded_skills(event: ContextShown) -> tuple[NamedSkill, ...]:
-    """Return the skills that were offered to a shown context."""
-    return tuple((name, body, float(score)) for name, body, score in unpack_json(event.skills))
+    return Context(source.chat.id, recipe.seq, tuple(rendered), tuple(window), recipe, left_out)

@@ -20,10 +20,11 @@ from msgspec.structs import replace
 from refold import checks
 from refold.agent.arguments import decode_arguments
 from refold.agent.builtin import BUILT_IN_NAMES, files_tool
-from refold.agent.candidates import Group, groups_of, required_messages
-from refold.agent.context import ContextBudget, is_shown, recorded_budget, recorded_skills
+from refold.agent.candidates import groups_of, required_groups, tokens_of
+from refold.agent.context import ContextBudget, is_shown
 from refold.agent.hooks import Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
+from refold.agent.rebuild import recorded_budget, recorded_skills
 from refold.agent.tools import OK, ToolResult, storable_text
 from refold.errors import InvalidInput, LimitExceeded, StoreBusy, WrongVersion
 from refold.event import HOST, ConversationOpened, Event, Recorded, Stamp
@@ -299,22 +300,22 @@ class AgentLoop:
         message = self._append("assistant", text, calls=calls)
         return _ModelReply(Reply(text, calls_of(message.tool_calls)), message, after.block_reason)
 
-    def _execute_all(self, made: Message, calls: Sequence[Call]) -> str | None:
+    def _execute_all(self, caller: Message, calls: Sequence[Call]) -> str | None:
         stop_reason = None
         for call in calls:
             executed = self._execute(call)
-            block_reason = self._answer_call(made, call, executed)
+            block_reason = self._answer_call(caller, call, executed)
             stop_reason = stop_reason or block_reason or self._count_failure(call, executed.result)
         return stop_reason
 
-    def _answer_call(self, made: Message, call: Call, executed: _Execution) -> str | None:
+    def _answer_call(self, caller: Message, call: Call, executed: _Execution) -> str | None:
         """Append the output of a call as the hooks leave it; return a reason to end the turn, if a hook gives one."""
         after = self._hooks.fire_after_tool(self._context, call.name, executed.result)
         output = executed.output if after.replacement_output is None else after.replacement_output
         if after.injected_context is not None:
             output = f"{output}\n{after.injected_context}"
         with self.memory.tools.acting(call.name):
-            self._append_output(made, call, output, executed.result.sources)
+            self._append_output(caller, call, output, executed.result.sources)
         return after.block_reason
 
     def _count_failure(self, call: Call, result: ToolResult) -> str | None:
@@ -409,35 +410,35 @@ class AgentLoop:
         """Raise `LimitExceeded` unless the window has room for a message beside what each context has to show."""
         is_live = any(each.id == message.id for each in self.chat.window())
         core, at = core_of(self.chat)
-        needed = required_messages(list(groups_of(open_turn_of(core, self.chat.place[0], at).messages)))
-        if not is_live or sum(each.tokens for each, _ in needed) > self.chat.window_tokens:
+        required = required_groups(groups_of(open_turn_of(core, self.chat.place[0], at).messages))
+        if not is_live or sum(map(tokens_of, required)) > self.chat.window_tokens:
             raise LimitExceeded(
                 f"a {message.role} message of {message.tokens} tokens does not fit the window, which holds "
                 f"{self.chat.window_tokens} with what is pinned; shorten it, or give the conversation a larger window "
                 f"with set_window_tokens"
             )
 
-    def _append_output(self, made: Message, call: Call, output: str, sources: Sequence[Any] = ()) -> None:
-        """Answer a call that a message made with the output of its tool, or with a shorter error if that does not fit.
+    def _append_output(self, caller: Message, call: Call, output: str, sources: Sequence[Any] = ()) -> None:
+        """Answer a call with the output of its tool, or with a shorter error if that does not fit.
 
         If another loop has answered the call as interrupted meanwhile, the output takes the place of that answer.
         """
         short = f"Error: the result has {len(output)} characters, which do not fit the window; ask for less"
         try:
-            self._answer_in_window(made, call, output, sources, must_fit=len(output) > len(short))
+            self._answer_in_window(caller, call, output, sources, must_fit=len(output) > len(short))
         except LimitExceeded:
-            self._answer_in_window(made, call, short)
+            self._answer_in_window(caller, call, short)
 
     def _answer_in_window(
-        self, made: Message, call: Call, output: str, sources: Sequence[Any] = (), *, must_fit: bool = False
+        self, caller: Message, call: Call, output: str, sources: Sequence[Any] = (), *, must_fit: bool = False
     ) -> None:
-        def answer() -> Message | None:
-            groups = [group for group in groups_of(self.chat.window()) if call.id in group[0][0].event.call_ids]
-            own = next((group for group in groups if group[0][0].id == made.id), Group())
-            known = next((message for message, _ in own if message.event.answers == call.id), None)
-            if known is not None and known.content == INTERRUPTED:
-                message = self.chat.replace(known, output, name=call.name, sources=sources)
-            elif known is None and (not groups or groups[-1] is own):  # An answer goes to the last call with the id.
+        def write() -> Message | None:
+            groups = [group for group in groups_of(self.chat.window()) if call.id in group[0].event.call_ids]
+            own = next((group for group in groups if group[0].id == caller.id), list[Message]())
+            answer = next((message for message in own if message.event.answers == call.id), None)
+            if answer is not None and answer.content == INTERRUPTED:
+                message = self.chat.replace(answer, output, name=call.name, sources=sources)
+            elif answer is None and (not groups or groups[-1] is own):  # An answer goes to the last call with the id.
                 message = self.chat.append("tool", output, tool_call_id=call.id, name=call.name, sources=sources)
             else:
                 return None
@@ -445,7 +446,7 @@ class AgentLoop:
                 self._check_fit(message)
             return message
 
-        message = self._write(answer)
+        message = self._write(write)
         if message is not None:
             core, _ = core_of(self.chat)
             replaced = core.read(self.chat.place[0], lambda state: state.part(WINDOW).replaced.get(message.id), None)
@@ -523,8 +524,8 @@ def _render_calls(calls: Sequence[Call], window: Sequence[Message]) -> list[dict
     """Render the calls of a message, renaming those with the id of another call that has no answer of its tool yet."""
     taken = set[str]()
     for group in groups_of(window):
-        answered = {message.event.answers for message, _ in group if message.content != INTERRUPTED}
-        taken.update(call_id for call_id in group[0][0].event.call_ids if call_id not in answered)
+        answered = {message.event.answers for message in group if message.content != INTERRUPTED}
+        taken.update(call_id for call_id in group[0].event.call_ids if call_id not in answered)
     recorded: list[dict[str, Any]] = []
     for call in calls:
         others = (f"{call.id[: _ID_CHARS_MAX - _NUMBER_CHARS]}-{number}" for number in count(2))

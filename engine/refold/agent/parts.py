@@ -33,16 +33,20 @@ WINDOW: Final = "window"
 
 PROFILE_HEADING: Final = "## Core Profile (Facts & Preferences)"
 NOTES_HEADING: Final = "## Recent Daily Notes"
-MEMORIES_HEADING: Final = (
-    "## Project Memory\n"
-    "The following facts were learned from previous sessions; where two disagree, the later one holds:\n"
-)
 EPISODES_HEADING: Final = "## Past Sessions"
 SESSION_HEADING: Final = "[SESSION_MEMORY_V1]"
-MESSAGES_HEADING: Final = "## Earlier Messages\nSaid before, here or in other conversations of this project:\n"
 INJECTED_HEADING: Final = "[For This Message]"
 BOARD_HEADING: Final = "[Board]"
 SCRATCHPAD_HEADING: Final = "[Working Memory]"
+RANKED_HEADINGS: Final = {
+    MEMORIES: (
+        "## Project Memory\n"
+        "The following facts were learned from previous sessions; where two disagree, the later one holds:\n"
+    ),
+    MESSAGES: "## Earlier Messages\nSaid before, here or in other conversations of this project:\n",
+}
+"""The headings of the parts whose entries are shown by relevance."""
+
 _PAGE_BREAK: Final = "\n\n---\n\n"
 
 BADGES: Final = {
@@ -380,24 +384,16 @@ def dated_lines(lines: Iterable[tuple[str, str]]) -> list[str]:
     return [line for day, group in days for line in (f"{day}:", *(text for _, text in group))]
 
 
-def memories_text(memories: Iterable[tuple[str, str]], left_out: int) -> str:
-    """Render memories, given as pairs of day and line, followed by the number that did not fit."""
-    lines = dated_lines(memories)
-    note = [f"({left_out} less relevant memories left out)"] if left_out else []
-    return "\n".join([MEMORIES_HEADING, *lines, *note]) if lines else ""
-
-
 def memory_line(entry: Entry) -> str:
     """Render one memory."""
     return f"- {BADGES[entry.category]} {line_of(entry.content)}"
 
 
-def messages_text(messages: Iterable[tuple[str, str]], left_out: int) -> str:
-    """Render messages, given as pairs of day and line, followed by the number that did not fit."""
-    lines = dated_lines(messages)
-    if lines and left_out:
-        lines.append(f"({left_out} less relevant messages left out)")
-    return "\n".join([MESSAGES_HEADING, *lines]) if lines else ""
+def ranked_part(part: str, dated: Iterable[tuple[str, str]], left_out: int) -> PartText:
+    """Render memories or earlier messages, given as pairs of day and line, followed by the number that did not fit."""
+    lines = dated_lines(dated)
+    note = [f"({left_out} less relevant {part} left out)"] if left_out else []
+    return PartText("\n".join([RANKED_HEADINGS[part], *lines, *note]) if lines else "", left_out)
 
 
 def message_line(message: Message) -> str:

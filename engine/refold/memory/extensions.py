@@ -13,8 +13,8 @@ _EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
     "context": ("refold.agent.context", "context"),
     "hooks": ("refold.agent.hooks", "Hooks"),
     "mirror": ("refold.mirror", "mirror_of"),
-    "rebuild": ("refold.agent.context", "rebuild"),
-    "show": ("refold.agent.context", "show"),
+    "rebuild": ("refold.agent.rebuild", "rebuild"),
+    "show": ("refold.agent.rebuild", "show"),
     "skills": ("refold.skills", "skills_of"),
     "tools": ("refold.agent.builtin", "tools_of"),
 }

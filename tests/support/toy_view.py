@@ -161,7 +161,7 @@ def write(path: Path) -> str:
 def carry(path: Path, live: str) -> None:
     """Open the store again, export and load it, and repeat a session; a line that was changed is refused."""
     from refold import InvalidInput, Memory
-    from refold.agent.loop import rerun
+    from refold.agent.rerun import rerun
     from tests.support.memories import assert_sound
 
     export = path.with_suffix(".jsonl")

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from refold.agent.loop import Model as Model
     from refold.agent.loop import Reply as Reply
     from refold.agent.loop import Turn as Turn
-    from refold.agent.loop import rerun as rerun
     from refold.agent.providers import PROVIDERS as PROVIDERS
     from refold.agent.providers import CallableProvider as CallableProvider
     from refold.agent.providers import HttpProvider as HttpProvider
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from refold.agent.providers import Quirks as Quirks
     from refold.agent.providers import Usage as Usage
     from refold.agent.rebuild import Rebuilt as Rebuilt
+    from refold.agent.rerun import rerun as rerun
     from refold.agent.tools import FunctionTool as FunctionTool
     from refold.agent.tools import Tool as Tool
     from refold.agent.tools import ToolContext as ToolContext
@@ -59,11 +59,12 @@ _HOMES = {
     "refold.agent.hooks": (
         "AfterLlmResult AfterToolResult BeforeLlmResult BeforeToolResult Blocked HookContext Hooks UserMessageResult"
     ),
-    "refold.agent.loop": "AgentLoop Call Model Reply Turn rerun",
+    "refold.agent.loop": "AgentLoop Call Model Reply Turn",
     "refold.agent.providers": (
         "PROVIDERS CallableProvider HttpProvider JsonProvider JsonResult NoJson ProviderFailed Quirks Usage"
     ),
     "refold.agent.rebuild": "Rebuilt",
+    "refold.agent.rerun": "rerun",
     "refold.agent.tools": "FunctionTool Tool ToolContext ToolDefinition ToolFailed ToolRefused ToolRegistry ToolResult",
 }
 """The names of this package, keyed by the module that defines them."""

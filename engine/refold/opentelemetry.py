@@ -15,7 +15,7 @@ from refold.checks import brief
 from refold.engine.engine import Engine
 from refold.engine.observer import COMMIT, READ, SEARCH
 from refold.errors import logger
-from refold.memory.options import core_of
+from refold.memory.core import core_of
 
 try:
     from opentelemetry.context import attach, detach

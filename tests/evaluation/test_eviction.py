@@ -23,7 +23,7 @@ from refold.evaluation.eviction import (
 )
 from refold.evaluation.retrieval import Interval
 from refold.importers import import_file, transcript
-from refold.memory.options import core_of
+from refold.memory.core import core_of
 from refold.views.window import POLICIES as RELEASED
 from refold.views.window import MessagesRecalled
 from tests.support.paths import DATA

@@ -14,6 +14,7 @@ from refold import Hits, InvalidInput, Memory, Snapshot, recover
 from refold.embedders import HashedEmbedder
 from refold.limits import EMBEDDED_CHARS_MAX
 from refold.log.protocol import write
+from refold.memory.message_indexes import MessageIndexes
 from tests.support.bounds import lowered
 from tests.support.memories import assert_sound, refused, remembering
 
@@ -374,7 +375,7 @@ def test_a_damaged_vector_is_found_by_verify_and_made_anew() -> None:
         write(log, (), [("vectors", first, value[:-1] + b"\x55"), ("vectors", b"\xff" + last[1:], other)])
         assert [finding.check for finding in memory.verify().findings] == ["vectors", "vectors"]
         assert memory.verify().fault == "cache"
-        memory._core.message_indexes.clear()
+        memory._core.part(MessageIndexes).clear()
         settled(chat.search)
         assert texts(chat.search("car", top_k=1)) == ["My automobile is red."]
         assert [finding.check for finding in memory.verify().findings] == ["vectors"], "one is of no event"

@@ -10,7 +10,7 @@ import pytest
 
 from refold import InvalidInput, Memory, ReadOnly
 from refold.memory import Scratchpad
-from refold.memory.options import Core
+from refold.memory.core import Core
 from tests.support.memories import refused, remembering
 from tests.support.seams import records_in
 
@@ -41,8 +41,13 @@ def test_what_was_claimed_of_the_conversation_is_checked_at_its_first_mutation()
     memory = Memory()
     claimed = memory.conversation("chat", project="acme")
     memory.conversation("chat", project="other").scratchpad.set("k", "v")
-    with refused(memory, InvalidInput, "belongs to project 'other'"):
-        claimed.scratchpad.set("k", "w")
+    for write in (
+        lambda: claimed.scratchpad.set("k", "w"),
+        lambda: claimed.state.set("k", "w"),
+        lambda: claimed.session.note_finding("w"),
+    ):
+        with refused(memory, InvalidInput, "belongs to project 'other'"):
+            write()
     settled = memory.conversation("chat", window_tokens=128_000)
     settled.scratchpad.set("k", "w")
     memory.conversation("chat").set_window_tokens(50)

@@ -12,10 +12,11 @@ from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.fold import State
 from refold.limits import NOTES_CHARS_DEFAULT
 from refold.memory.conversation import Conversation
+from refold.memory.core import core_of
 from refold.memory.files import Files
 from refold.memory.handles import Profile, today_of
 from refold.memory.memory import Memory
-from refold.memory.options import core_of, day_at, days_before
+from refold.memory.options import day_at, days_before
 from refold.message import Message
 from refold.results import Hits
 from refold.text import countable_texts

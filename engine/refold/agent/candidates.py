@@ -15,8 +15,9 @@ from refold.entry import Entry, MemoryUnmerged, VectorRenewed
 from refold.event import unpack_json
 from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
 from refold.memory.conversation import Conversation
-from refold.memory.earlier import Earlier, EarlierQuery, meaning_of, query_of
-from refold.memory.options import Core, core_of, day_at
+from refold.memory.core import Core, core_of
+from refold.memory.earlier import Earlier, EarlierMessages, EarlierQuery, meaning_of, query_of
+from refold.memory.options import day_at
 from refold.memory.turns import is_question
 from refold.message import Message, text_of
 from refold.text import is_unspaced
@@ -70,7 +71,7 @@ def earlier_messages(
     search = EarlierQuery(core.branch, core_of(chat)[1], chat.place[0], project, query, meaning, shown, top_k)
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []
-    for earlier in core.earlier_messages.search(core.engine.reader, search):
+    for earlier in core.part(EarlierMessages).search(search):
         line = parts.line_of(text_of(earlier.message))
         if line and line not in lines:
             lines.add(line)
@@ -341,7 +342,7 @@ def _is_retracted(core: Core, at: int | None, seq: int, episode: Episode) -> boo
     sources = core.event(seq)[0].sources
     if sources and sources[0] <= (core.engine.reader.current_head() if at is None else at) - EARLIER_EVENTS_COUNT:
         return True
-    retracted = core.earlier_messages.find_retracted(core.engine.reader, core.branch, at, sources)
+    retracted = core.part(EarlierMessages).find_retracted(core.branch, at, sources)
     return any(
         message.seq == sources[0] or (episode.outcome and text_of(message).startswith(episode.outcome))
         for message in retracted

@@ -51,9 +51,10 @@ from refold.limits import (
 )
 from refold.memory import turns, wires
 from refold.memory.conversation import Conversation, check_own
+from refold.memory.core import Core, core_of
 from refold.memory.earlier import Earlier
 from refold.memory.memory import Memory
-from refold.memory.options import Core, core_of, day_at, days_before
+from refold.memory.options import day_at, days_before
 from refold.memory.project import Project
 from refold.message import INJECTED_KEY, PROMPT_ROLES, Message, text_of
 from refold.text import sha256

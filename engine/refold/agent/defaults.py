@@ -20,8 +20,8 @@ from refold.agent.secrets import secret_in
 from refold.entry import ACTIVE, Entry
 from refold.fold import State
 from refold.limits import SOURCES_COUNT_MAX
+from refold.memory.core import core_of
 from refold.memory.memory import Memory
-from refold.memory.options import core_of
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary

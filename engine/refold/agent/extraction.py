@@ -39,8 +39,8 @@ from refold.limits import (
     SOURCES_COUNT_MAX,
 )
 from refold.memory.conversation import Conversation
+from refold.memory.core import core_of
 from refold.memory.memory import Memory
-from refold.memory.options import core_of
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary

@@ -31,8 +31,8 @@ from refold.errors import EmbedderFailed, RefoldError, StoreBusy, StoreUnreachab
 from refold.event import Recorded
 from refold.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX, INJECTED_MEMORIES_COUNT_MAX
 from refold.memory.conversation import Conversation
+from refold.memory.core import core_of
 from refold.memory.memory import Memory
-from refold.memory.options import core_of
 from refold.message import INJECTED_KEY, Message, MessageAppended, MessageReplaced
 from refold.results import SessionSummary
 from refold.views.window import WindowResized

@@ -33,8 +33,8 @@ from refold.limits import (
     TOOL_NAME_CHARS_MAX,
 )
 from refold.memory.conversation import Conversation
+from refold.memory.core import core_of
 from refold.memory.memory import Memory
-from refold.memory.options import core_of
 from refold.memory.reasons import shorten
 from refold.memory.turns import open_turn_of
 from refold.message import ORIGINAL_KEY, Message, text_of

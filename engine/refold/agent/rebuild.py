@@ -27,8 +27,8 @@ from refold.entry import MemoriesRecalled
 from refold.errors import InvalidInput, NotFound
 from refold.event import Recorded, pack_json, unpack_json
 from refold.memory import earlier, turns
+from refold.memory.core import Core, core_of
 from refold.memory.memory import Memory
-from refold.memory.options import Core, core_of
 from refold.message import Message
 from refold.text import sha256
 from refold.views.session import ContextShown

@@ -25,8 +25,8 @@ from refold.limits import (
     TOOLS_COUNT_MAX,
 )
 from refold.memory.conversation import Conversation, check_own
+from refold.memory.core import core_of
 from refold.memory.memory import Memory
-from refold.memory.options import core_of
 from refold.memory.project import Project
 from refold.message import Message
 

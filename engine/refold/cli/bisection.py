@@ -148,7 +148,7 @@ def _expression(file: Any, chat: "Conversation | None") -> Predicate:
 def _last_with(memory: "Memory", stream: str, text: str, until: int, lacks: Predicate) -> int:
     """Return the seq of the last event after which a text was present; raises `NotFound` if there is none."""
     from refold.engine.scan import EventFilter
-    from refold.memory.options import core_of
+    from refold.memory.core import core_of
 
     core = core_of(memory)[0]
     bringing = core.events(EventFilter((text.encode(),)), stream, until=until, backwards=True)

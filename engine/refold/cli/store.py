@@ -197,7 +197,7 @@ def _question(
     memory: "Memory", conversation: str | None, seqs: tuple[int, ...], text: str | None, extent: "Extent", derived: str
 ) -> str:
     """Print to stderr the first events that contain a text, and those derived; return the question to ask."""
-    from refold.memory.options import core_of
+    from refold.memory.core import core_of
 
     what = f"conversation {conversation}" if conversation else pluralize(len(seqs), "event")
     if text is not None:
@@ -227,7 +227,7 @@ def _list_events(events: "Sequence[Recorded]", count: int, advice: str = "") -> 
 def _extent(
     memory: "Memory", conversation: str | None, seqs: tuple[int, ...], text: str | None, forks: str
 ) -> "Extent":
-    from refold.memory.options import core_of
+    from refold.memory.core import core_of
     from refold.memory.store import extent_of
 
     return extent_of(core_of(memory)[0], conversation, seqs, text, forks=forks == "erase")

@@ -17,10 +17,11 @@ from refold.limits import REDO_COUNT_MAX
 from refold.memory import memory
 from refold.memory.board import Board
 from refold.memory.conversation import Conversation, with_former_verbs
+from refold.memory.core import Core
 from refold.memory.extensions import call_extension
 from refold.memory.files import Files
 from refold.memory.handles import Journal, Profile, ScopedState, SessionMemory, Settings
-from refold.memory.options import Core, MutationOptions, mutation
+from refold.memory.options import MutationOptions, mutation
 from refold.memory.project import Project
 from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot

@@ -22,7 +22,7 @@ from refold.event import (
     unpack_json,
 )
 from refold.fold import State
-from refold.memory.options import Core, core_of
+from refold.memory.core import Core, core_of
 from refold.memory.reasons import Revision
 from refold.message import MessageAppended
 from refold.views.board import BOARD, MESSAGES, PARTS, BoardChanged, BoardMessageAppended

@@ -33,7 +33,8 @@ from refold.memory.board_parts import (
     scope_of,
 )
 from refold.memory.conversation import Conversation, check_own
-from refold.memory.options import Core, MutationOptions, Options, check_page, mutation, parse_options, seq_at
+from refold.memory.core import Core
+from refold.memory.options import MutationOptions, Options, check_page, mutation, parse_options, seq_at
 from refold.memory.plans import EventPlan, PlannedWrite
 from refold.message import Message
 from refold.views.board import (

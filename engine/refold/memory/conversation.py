@@ -15,17 +15,9 @@ from refold.event import ConversationEnded, ConversationOpened, Event, Recorded
 from refold.fold import State
 from refold.memory import snapshot as memory_snapshot
 from refold.memory import wires
-from refold.memory.claims import Claims
-from refold.memory.options import (
-    Core,
-    Handle,
-    MutationOptions,
-    core_of,
-    mutation,
-    nanoseconds,
-    parse_options,
-    seq_at,
-)
+from refold.memory.conversation_handle import Claims, ConversationHandle
+from refold.memory.core import Core, core_of
+from refold.memory.options import MutationOptions, mutation, nanoseconds, parse_options, seq_at
 from refold.memory.questions import bisect
 from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot, steps
@@ -54,7 +46,6 @@ if TYPE_CHECKING:
     from refold.results import Hits
 
 T = TypeVar("T")
-H = TypeVar("H", bound=Handle)
 
 _BY_ROLE: Final = dict.fromkeys(ROLES, BY_HOST) | {
     "user": Origin.of("user"),
@@ -133,7 +124,7 @@ def with_former_verbs(kind: type[T]) -> type[T]:
 
 
 @with_former_verbs
-class Conversation(Handle):
+class Conversation(ConversationHandle):
     """A handle on one conversation; it holds no state, and nothing is written before the first mutation.
 
     >>> from refold import Memory
@@ -143,8 +134,6 @@ class Conversation(Handle):
     """
 
     __slots__ = ("id",)
-
-    _opening: ConversationOpened
 
     def __init__(
         self,
@@ -432,7 +421,9 @@ class Conversation(Handle):
             return None if is_known else EmbeddingChanged(cited, embed)
 
         if embed:
-            self._core.message_vectors.follow()
+            from refold.memory.message_vectors import follow  # noqa: PLC0415 - imported on first use
+
+            follow(self._core)
         self._write(decide, ("set_embed", embed), options)
 
     @mutation
@@ -537,7 +528,7 @@ class Conversation(Handle):
     @property
     def scratchpad(self) -> "Scratchpad":
         """The keys and notes of the conversation."""
-        return self._share_since(Scratchpad(self._core, self._stream, self._at, self._opening, self._claims))
+        return Scratchpad(self._core, self._stream, self._at, self._opening, self._claims, self._since)
 
     @property
     def state(self) -> "ScopedState":
@@ -548,19 +539,14 @@ class Conversation(Handle):
         project = self._core.look(
             self._stream, SESSION, lambda state: memory_snapshot.project_of(state, self._opening), self._at
         )
-        return self._share_since(ScopedState(self._core, self._stream, self._opening, project, self._at))
+        return ScopedState(self._core, self._stream, self._at, self._opening, self._claims, self._since, project)
 
     @property
     def session(self) -> "SessionMemory":
         """The work of the session so far: its task, files, findings and tool calls."""
         from refold.memory.handles import SessionMemory  # noqa: PLC0415 - as above
 
-        return self._share_since(SessionMemory(self._core, self._stream, self._opening, self._at))
-
-    def _share_since(self, handle: H) -> H:
-        """Give a handle on a part of the conversation the ``_since`` of this one, and return it."""
-        handle._since = self._since  # noqa: SLF001 - a handle too
-        return handle
+        return SessionMemory(self._core, self._stream, self._at, self._opening, self._claims, self._since)
 
     @mutation
     def end_round(self, **options: Unpack[MutationOptions]) -> None:

@@ -7,7 +7,7 @@ a process included, takes longer as the log grows. The result depends on the log
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice, takewhile
 from threading import RLock
@@ -31,8 +31,7 @@ from refold.views.session import SESSION
 
 if TYPE_CHECKING:
     from refold.index.messages import MessageMatch, MessageView
-    from refold.memory.message_indexes import MessageIndexes
-    from refold.memory.options import Core
+    from refold.memory.core import Core
 
 _ROLES: Final = ("user", "assistant")
 _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of a long query: each word takes time.
@@ -138,8 +137,9 @@ class EarlierQuery(NamedTuple):
 class EarlierMessages:
     """The newest messages of the branches of a memory, indexed from the log when they are searched."""
 
-    def __init__(self, indexes: "Callable[[], MessageIndexes]") -> None:
-        self._indexes = indexes
+    def __init__(self, core: "Core") -> None:
+        self._core = core
+        self._reader = core.engine.reader
         self._lock = RLock()
         self._newest: dict[int, _NewestEvents] = {}
         self._erased_count = 0
@@ -149,31 +149,31 @@ class EarlierMessages:
         with enter_once(self._lock):
             self._newest.clear()
 
-    def search(self, reader: Reader, query: EarlierQuery) -> list[Earlier]:
+    def search(self, query: EarlierQuery) -> list[Earlier]:
         """Find messages, the best first; none if nothing answers the query.
 
         Messages that say only what was retracted are left out.
         """
-        newest, end, looks = self._looks(reader, query)
+        newest, end, looks = self._looks(query)
         if not looks:
             return []
-        found = read(reader, [(match.seq, match.place) for match in matches(looks, query)[0]])
+        found = read(self._reader, [(match.seq, match.place) for match in matches(looks, query)[0]])
         return [each for each in found if not newest.is_retracted(each.message, end)]
 
-    def find_retracted(self, reader: Reader, branch: int, at: int | None, seqs: Sequence[int]) -> list[Message]:
+    def find_retracted(self, branch: int, at: int | None, seqs: Sequence[int]) -> list[Message]:
         """Return the messages of events that a search leaves out because what they said was retracted."""
-        newest, end = self._newest_at(reader, branch, at)
+        newest, end = self._newest_at(branch, at)
         suspects = [seq for seq in seqs if newest.may_be_retracted(seq, end)]
         if not suspects:
             return []
-        with reader.state_lock:
-            written = reader.loader.recorded_events(suspects)
+        with self._reader.state_lock:
+            written = self._reader.loader.recorded_events(suspects)
         messages = (message for recorded in written for message in messages_of(recorded) if not message.erased)
         return [message for message in messages if newest.is_retracted(message, end)]
 
-    def absence(self, reader: Reader, query: EarlierQuery, message: Earlier) -> str:
+    def absence(self, query: EarlierQuery, message: Earlier) -> str:
         """Return why a search does not find a message; empty if it does."""
-        newest, end, looks = self._looks(reader, query)
+        newest, end, looks = self._looks(query)
         with enter_once(self._lock):
             outside = newest.exclusion(message, query.stream, query.project, end)
         if outside:
@@ -186,33 +186,33 @@ class EarlierMessages:
         places = [(match.seq, match.place) for match in found if (match.seq, match.place) in own]
         if not places:
             return _mismatch(looks, rows, query, reason)
-        is_taken_back = all(newest.is_retracted(each.message, end) for each in read(reader, places))
+        is_taken_back = all(newest.is_retracted(each.message, end) for each in read(self._reader, places))
         return "what it said was taken back" if is_taken_back else ""
 
-    def _looks(self, reader: Reader, query: EarlierQuery) -> "tuple[_NewestEvents, int, list[tuple[MessageView, Any]]]":
+    def _looks(self, query: EarlierQuery) -> "tuple[_NewestEvents, int, list[tuple[MessageView, Any]]]":
         """Return the newest messages, the seq that they are searched at, and the rows that a conversation searches."""
-        newest, end = self._newest_at(reader, query.branch, query.at)
+        newest, end = self._newest_at(query.branch, query.at)
         with enter_once(self._lock):
             return newest, end, list(newest.looks(query, max(end - EARLIER_EVENTS_COUNT, 0), end))
 
-    def _newest_at(self, reader: Reader, branch: int, at: int | None) -> "tuple[_NewestEvents, int]":
+    def _newest_at(self, branch: int, at: int | None) -> "tuple[_NewestEvents, int]":
         """Return the newest messages of a branch, and the seq that they are searched at."""
         with enter_once(self._lock):
-            count = erased_count(reader)
+            count = erased_count(self._reader)
             if count != self._erased_count:
                 self._newest.clear()
                 self._erased_count = count
-            end = reader.current_head() if at is None else at
-            return self._fill_newest(reader, branch, max(end - EARLIER_EVENTS_COUNT, 0), end), end
+            end = self._reader.current_head() if at is None else at
+            return self._fill_newest(branch, max(end - EARLIER_EVENTS_COUNT, 0), end), end
 
-    def _fill_newest(self, reader: Reader, branch: int, after: int, end: int) -> "_NewestEvents":
+    def _fill_newest(self, branch: int, after: int, end: int) -> "_NewestEvents":
         """Return the messages of a branch after a seq and up to another one."""
         newest = self._newest.get(branch)
         if newest is None or after - newest.after > EARLIER_EVENTS_COUNT:
-            newest = self._newest[branch] = _NewestEvents(reader, self._indexes, branch, after)
+            newest = self._newest[branch] = _NewestEvents(self._core, branch, after)
         elif after < newest.after:
             # Of a moment long ago: used once and not kept.
-            newest = _NewestEvents(reader, self._indexes, branch, after)
+            newest = _NewestEvents(self._core, branch, after)
         newest.fill(end)
         return newest
 
@@ -405,10 +405,10 @@ class _ScopeBlock:
 class _NewestEvents:
     """The newest events of a branch: the messages of each project, and how conversations are related."""
 
-    def __init__(self, reader: Reader, indexes: "Callable[[], MessageIndexes]", branch: int, after: int) -> None:
+    def __init__(self, core: "Core", branch: int, after: int) -> None:
         self.after = after
-        self._reader = reader
-        self._indexes = indexes
+        self._core = core
+        self._reader = core.engine.reader
         self._branch = branch
         self._seq = after
         # Seqs of the events that brought messages, by project, or by conversation and its forks if they have none.
@@ -419,7 +419,7 @@ class _NewestEvents:
         )  # By scope and the place of the first seq.
         self._scope_of: dict[str, str] = {}
         self._bases: dict[str, str] = {}  # Fork -> the stream it was forked from.
-        self._lineage = Lineage(reader, branch)
+        self._lineage = Lineage(self._reader, branch)
         self._retractions = Retractions()
         self._questions: dict[int, int] = {}  # Seq of a message -> the seq of the one that it answers, or 0.
 
@@ -549,6 +549,9 @@ class _NewestEvents:
 
     def looks(self, query: EarlierQuery, after: int, end: int) -> "Iterator[tuple[MessageView, Any]]":
         """Yield the rows that a conversation searches, each time with a mask of those it can find."""
+        from refold.memory.message_indexes import MessageIndexes  # noqa: PLC0415 - imported on first use
+
+        indexes = self._core.part(MessageIndexes)
         stream, project, shown, model = query.stream, query.project, query.shown, query.meaning and query.meaning.model
         own = self._scope_name(stream)
         common = f"project/{project}"
@@ -557,7 +560,7 @@ class _NewestEvents:
             if any(seq not in shown for seq in reversed(seqs)):
                 first = max(after, seqs[self._first_place(name, end)] - 1)
                 key, block = self._block_of(name, end)
-                look, numbers = self._indexes().of_events(self._reader, key, block.seqs, first, end, model)
+                look, numbers = indexes.of_events(key, block.seqs, first, end, model)
                 mask = self._mask(look, numbers, stream, end, shown, is_common=name == common)
                 yield look, mask & look.mask_without(_hidden_rows(block, end, shown)) if block.replaced else mask
 

@@ -7,7 +7,7 @@ from refold import checks
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import Event, Recorded, StateImported
 from refold.fold import State
-from refold.memory.options import Core
+from refold.memory.core import Core
 from refold.message import (
     TOOL_ROLES,
     Message,

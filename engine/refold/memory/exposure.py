@@ -12,7 +12,7 @@ from refold.limits import PAGE_EVENTS
 from refold.log.protocol import scan
 from refold.log.record import SEQ
 from refold.memory.blame import KEY_KINDS, revisions
-from refold.memory.options import Core, core_of
+from refold.memory.core import Core, core_of
 from refold.memory.reasons import Exposure, Influence, sentence_of
 from refold.memory.subjects import (
     Stay,

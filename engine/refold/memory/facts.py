@@ -22,7 +22,8 @@ from refold.errors import EmbeddingMismatch, InvalidInput, NotFound, StoreBusy
 from refold.event import Event, Recorded, Stamp
 from refold.fold import State
 from refold.limits import CONTEXT_BYTES_MAX, KEYWORDS_COUNT_MAX, NAME_BYTES_MAX, REDO_COUNT_MAX
-from refold.memory.options import Core, Options, nanoseconds
+from refold.memory.core import Core
+from refold.memory.options import Options, nanoseconds
 from refold.text import keywords as keywords_of
 from refold.views.facts import FACTS, Facts, apply_update
 

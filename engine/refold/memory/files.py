@@ -9,7 +9,8 @@ from refold import checks
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.event import Event, Recorded
 from refold.fold import State
-from refold.memory.options import Core, Handle, MutationOptions, mutation
+from refold.memory.core import Core, Handle
+from refold.memory.options import MutationOptions, mutation
 from refold.views.files import (
     FILES,
     PATH_BYTES_MAX,

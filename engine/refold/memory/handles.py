@@ -17,17 +17,9 @@ from refold.errors import InvalidInput
 from refold.event import ConversationOpened, Event, Recorded, Stamp, pack_json, unpack_json
 from refold.fold import State, is_open
 from refold.limits import NAME_BYTES_MAX
-from refold.memory.options import (
-    Core,
-    Handle,
-    MutationOptions,
-    day_at,
-    day_of,
-    days_before,
-    mutation,
-    nanoseconds,
-    parse_options,
-)
+from refold.memory.conversation_handle import Claims, ConversationHandle
+from refold.memory.core import Core, Handle
+from refold.memory.options import MutationOptions, day_at, day_of, days_before, mutation, nanoseconds, parse_options
 from refold.memory.turns import open_turn_of
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
@@ -211,7 +203,7 @@ class Journal(Handle):
 VALUES: Final[KeyMap[bytes]] = KeyMap(STATE)
 
 
-class ScopedState(Handle):
+class ScopedState(ConversationHandle):
     """A mapping of JSON values, ``chat.state``; the prefix of a key determines the lifetime of its value.
 
     A ``temp:`` value lasts until ``chat.end_round()``, a ``session:`` value or one without a prefix as long as the
@@ -229,9 +221,16 @@ class ScopedState(Handle):
     __slots__ = ("_project",)
 
     def __init__(
-        self, core: Core, stream: str, opening: ConversationOpened, project: str | None, at: int | None
+        self,
+        core: Core,
+        stream: str,
+        at: int | None,
+        opening: ConversationOpened,
+        claims: Claims | None,
+        since: int,
+        project: str | None,
     ) -> None:
-        super().__init__(core, stream, at, opening)
+        super().__init__(core, stream, at, opening, claims, since)
         self._project = project
 
     def _place(self, key: str) -> tuple[str, str]:
@@ -392,7 +391,7 @@ _COUNT_MAX: Final = 2**53
 _SUMMARY_CHARS_MAX: Final = 1_000  # Characters kept of a message that becomes a session's task or outcome.
 
 
-class SessionMemory(Handle):
+class SessionMemory(ConversationHandle):
     """A handle on the work of one conversation: its task, the files it read, its findings, its tool calls.
 
     >>> from refold import Memory
@@ -403,9 +402,6 @@ class SessionMemory(Handle):
     """
 
     __slots__ = ()
-
-    def __init__(self, core: Core, stream: str, opening: ConversationOpened, at: int | None) -> None:
-        super().__init__(core, stream, at, opening)
 
     def __repr__(self) -> str:
         return f"SessionMemory({self._stream.partition('/')[2]!r})"

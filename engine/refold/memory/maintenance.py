@@ -43,8 +43,9 @@ from refold.limits import (
     REEMBEDDED_PAGE_COUNT,
     VALUE_BYTES_MAX,
 )
+from refold.memory.core import Core
 from refold.memory.facts import FactInput, ProjectStream, Stale, check_model, refuse_twin
-from refold.memory.options import Core, Options, Progress, check_embedder
+from refold.memory.options import Options, Progress, check_embedder
 from refold.memory.plans import EventPlan, PlannedWrite
 from refold.memory.references import check_results
 from refold.memory.search import look, pending_events

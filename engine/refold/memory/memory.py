@@ -10,15 +10,15 @@ from refold import checks
 from refold.engine import batch as batches
 from refold.engine import history
 from refold.engine.origin import ActorBlock
-from refold.engine.vectors import has_rows
 from refold.errors import NotFound, ReadOnly
 from refold.event import Recorded
 from refold.limits import MEMORY_BYTES_DEFAULT, VERIFY_JOBS_COUNT_MAX, WINDOW_TOKENS_DEFAULT
 from refold.memory import options, questions, store, transactions
-from refold.memory.claims import Claims
 from refold.memory.conversation import Conversation
+from refold.memory.conversation_handle import Claims
+from refold.memory.core import Core
 from refold.memory.extensions import call_extension
-from refold.memory.options import Core, MutationOptions, Progress, mutation, parse_options, seq_at, zone
+from refold.memory.options import MutationOptions, Progress, mutation, parse_options, seq_at, zone
 from refold.memory.references import cause_of
 from refold.memory.share import Terms, open_core
 from refold.memory.snapshot import Snapshot
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from refold.message import Message
     from refold.results import Reembedded
 
-
-if TYPE_CHECKING:
     P = ParamSpec("P")
     R = TypeVar("R")
 
@@ -144,14 +142,12 @@ class Memory:
             window_tokens=window_tokens,
         )
         self._at, self._made = None, {}
-        try:
-            if clear_scratchpads_on_open:
+        if clear_scratchpads_on_open:
+            try:
                 store.clear_scratchpads(self._core)
-            if has_rows(self._core.engine.reader.log):
-                self._core.message_vectors.follow()
-        except BaseException:
-            self._core.close()
-            raise
+            except BaseException:
+                self._core.close()
+                raise
 
     @staticmethod
     def _from_core(core: Core, at: int | None) -> "Memory":
@@ -167,10 +163,8 @@ class Memory:
 
     def __repr__(self) -> str:
         frozen = "" if self._at is None else f", at={self._at}"
-        return f"Memory({self._core.path!r}{frozen}, {self._core.counts(self._counts)})"
-
-    def _counts(self) -> str:
-        return store.counts(self._core, self._at)
+        counts = self._core.counts(lambda: store.counts(self._core, self._at))
+        return f"Memory({self._core.path!r}{frozen}, {counts})"
 
     def _refuse_frozen(self, verb: str) -> None:
         if self._at is not None:
@@ -206,7 +200,9 @@ class Memory:
         if window_tokens is not None:
             checks.window_tokens(window_tokens)
         if embed is not None and checks.flag(embed, "embed"):
-            self._core.message_vectors.follow()
+            from refold.memory.message_vectors import follow
+
+            follow(self._core)
         policy = None if eviction is None else POLICIES[checks.one_of(eviction, "eviction", tuple(POLICIES))]
         opening = self._core.opening(project, window_tokens, embed, policy or POLICY)
         given = (project, window_tokens, embed, policy)
@@ -634,7 +630,7 @@ class Memory:
         >>> [recorded.stamp.actor for recorded in memory.events()]
         ['host', 'tool:search']
         """
-        seq = None if cause is None else cause_of(self._core, cause, self._at)
+        seq = None if cause is None else cause_of(self._core.engine, cause, self._at)
         return ActorBlock(self._core.engine.reader, checks.actor(actor), seq)
 
     def subscribe(self, fn: "Subscriber", after: int | None = None) -> "Subscription":
@@ -667,13 +663,16 @@ class Memory:
         The port is 5432.
         """
         self._refuse_frozen("watch")
-        from refold.memory import watches
+        from refold.memory import departures
+        from refold.memory.watches import Watch
 
-        watches.check_functions(predicate, fn)
-        watch = watches.Watch(predicate, fn)
+        options.check_callables(predicate=predicate, fn=fn)
+        watch = Watch(predicate, fn)
         if checks.flag(after, "after"):
-            return watches.watch_after(Memory._from_core(self._core, None), watch)
-        return watches.watch_before(self._core, watch)
+            departures.report(self._core, watch)
+        else:
+            self._core.watch(watch)
+        return watch
 
     def state_hash(self, at: "int | datetime.datetime | None" = None) -> str:
         """Return the SHA-256 of the logical content of every stream, in hex; equal states have equal hashes."""

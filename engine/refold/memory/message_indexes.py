@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import RLock
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,9 @@ from refold.message import ROLES, Message, MessageReplaced, messages_of
 from refold.text import countable_texts
 from refold.threads import enter_once
 from refold.views.session import EmbeddingChanged
+
+if TYPE_CHECKING:
+    from refold.memory.core import Core
 
 T = TypeVar("T")
 
@@ -171,7 +174,8 @@ class MessageIndexes:
     The least recently searched ones are dropped beyond ``MESSAGES_BYTES_MAX``, and all of them after an erasure.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, core: "Core") -> None:
+        self._reader = core.engine.reader
         self._lock = RLock()
         self._filled: OrderedDict[str, _IndexState] = OrderedDict()
         self._erased_count = 0
@@ -184,7 +188,6 @@ class MessageIndexes:
 
     def looks(
         self,
-        reader: Reader,
         branch: int,
         starts: Sequence[tuple[str, int | None]],
         model: VectorModel | None,
@@ -198,7 +201,7 @@ class MessageIndexes:
         """
 
         def look() -> tuple[list[MessageView], list[NDArray[np.bool_] | None], list[MessageReplacement]]:
-            reached = self._fill_all(reader, branch, starts, model)
+            reached = self._fill_all(branch, starts, model)
             replacements = [each for key in {key for key, _ in reached} for each in self._filled[key].replacements]
             looks = [self._filled[key].look(until) for (key, _), until in reached.items()]
             masks = [
@@ -207,10 +210,10 @@ class MessageIndexes:
             ]
             return looks, masks, replacements
 
-        return self._retry(reader, look)
+        return self._retry(look)
 
     def of_events(
-        self, reader: Reader, key: str, seqs: Sequence[int], after: int, until: int, model: VectorModel | None
+        self, key: str, seqs: Sequence[int], after: int, until: int, model: VectorModel | None
     ) -> tuple[MessageView, Mapping[str, int]]:
         """Return the rows of events with ``after < seq <= until``, and the numbers of their conversations.
 
@@ -220,7 +223,7 @@ class MessageIndexes:
 
         def look() -> tuple[MessageView, Mapping[str, int]]:
             filled = self._filled.pop(key, None) or _IndexState()
-            known = self._known.of(reader)
+            reader, known = self._reader, self._known.of(self._reader)
             for begin in range(bisect_right(seqs, filled.seq), len(seqs), PAGE_EVENTS):
                 page = seqs[begin : begin + PAGE_EVENTS]
                 with reader.state_lock:
@@ -232,19 +235,19 @@ class MessageIndexes:
             self._filled[key] = filled
             return filled.index.view(until, after), filled.index.numbers
 
-        return self._retry(reader, look)
+        return self._retry(look)
 
-    def pending(self, reader: Reader, key: str, model: VectorModel, count: int) -> list[tuple[int, int]]:
+    def pending(self, key: str, model: VectorModel, count: int) -> list[tuple[int, int]]:
         """Return seq and place of the newest messages under a key that have no vector by a model yet."""
 
         def pending() -> list[tuple[int, int]]:
             found = set[tuple[int, int]]()
-            for (reached, _), until in self._fill_all(reader, split_key(key)[0], [(key, None)], model).items():
+            for (reached, _), until in self._fill_all(split_key(key)[0], [(key, None)], model).items():
                 filled = self._filled[reached]
                 found.update(filled.index.missing_vectors(count, filled.streams, until))
             return sorted(found)[-count:]
 
-        return self._retry(reader, pending)
+        return self._retry(pending)
 
     def add_vectors(self, model: VectorModel, packed: dict[tuple[int, int], bytes]) -> None:
         """Add vectors by a model, given by seq and place of their messages."""
@@ -253,22 +256,22 @@ class MessageIndexes:
                 if filled.model == model:
                     filled.index.add_vectors(packed)
 
-    def _retry(self, reader: Reader, use: Callable[[], T]) -> T:
+    def _retry(self, use: Callable[[], T]) -> T:
         """Call ``use``, and call it again if something was erased meanwhile; return its result."""
         for _ in range(REDO_COUNT_MAX):
-            count = erased_count(reader)
+            count = erased_count(self._reader)
             with enter_once(self._lock):
                 if count != self._erased_count:
                     self._filled.clear()
                     self._erased_count = count
                 result = use()
-                if erased_count(reader) == count:
+                if erased_count(self._reader) == count:
                     self._forget()
                     return result
         raise StoreBusy("the log was erased from faster than its messages could be read; let that end and call again")
 
     def _fill_all(
-        self, reader: Reader, branch: int, starts: Sequence[tuple[str, int | None]], model: VectorModel | None
+        self, branch: int, starts: Sequence[tuple[str, int | None]], model: VectorModel | None
     ) -> dict[tuple[str, int], int | None]:
         """Fill the indexes of conversations and of those they continued from; return the seq up to which each counts.
 
@@ -279,21 +282,21 @@ class MessageIndexes:
         waiting = [*starts]
         while waiting:
             key, until = waiting.pop()
-            filled = self._fill_index(reader, branch, key, until)
+            filled = self._fill_index(branch, key, until)
             begin = filled.begin(until)
             known = untils.get((key, begin), 0)
             if known is None or (until is not None and until <= known):
                 continue
             untils[key, begin] = until
             if model is not None:
-                filled.load(reader, model)
+                filled.load(self._reader, model)
             bases = [base for base in filled.bases if base.seq > begin and (until is None or base.seq <= until)]
             waiting += [(base.key, base.base_seq) for base in bases]
         return untils
 
-    def _fill_index(self, reader: Reader, branch: int, key: str, until: int | None) -> _IndexState:
+    def _fill_index(self, branch: int, key: str, until: int | None) -> _IndexState:
         """Return an index filled up to a seq or the head; an index whose filling is interrupted is dropped."""
-        is_branch = key == branch_key(branch)
+        reader, is_branch = self._reader, key == branch_key(branch)
         filled = self._filled.pop(key, None) or _IndexState(Lineage(reader, branch) if is_branch else None)
         end = reader.current_head() if until is None else until
         events = reader.all_events(filled.seq, end, branch) if is_branch else reader.events(key, filled.seq, end)

@@ -33,7 +33,8 @@ from refold.threads import Bell, Worker
 from refold.views.session import EmbeddingChanged
 
 if TYPE_CHECKING:
-    from refold.memory.options import Core
+    from refold.memory.core import Core
+    from refold.memory.message_indexes import MessageIndexes
 
 _logger = logging.getLogger("refold")
 
@@ -54,6 +55,11 @@ def clip_text(text: str) -> str:
     return text.strip()[:EMBEDDED_CHARS_MAX]
 
 
+def follow(core: "Core") -> None:
+    """Embed, from now on, the messages that this process writes to embedded conversations."""
+    core.part(MessageVectors).follow()
+
+
 class MessageVectors:
     """Embeds messages in the background, for all branches of a memory, which it does not keep alive."""
 
@@ -68,6 +74,7 @@ class MessageVectors:
         self._pause_seconds = 0.0
         """The pause after a failure, 0 while embedding works."""
         self._is_closed = False
+        core.before_close.append(self.close)
 
     def follow(self) -> None:
         """Embed, from now on, the messages that this process writes to embedded conversations."""
@@ -105,10 +112,12 @@ class MessageVectors:
             _logger.error("messages could not be embedded; they are found by words until it works", exc_info=error)
         self._pause_seconds = min(max(2 * self._pause_seconds, EMBED_PAUSE_SECONDS_MIN), EMBED_PAUSE_SECONDS_MAX)
 
-    def close(self, reader: Reader) -> None:
+    def close(self) -> None:
         """End the thread; wait up to ``EMBED_CLOSE_SECONDS`` for an embedding in progress."""
-        self._is_closed, reader.follow = True, None
-        if self._thread is None or reader.is_closed:
+        self._is_closed, core = True, self._core()
+        if core is not None:
+            core.engine.reader.follow = None
+        if self._thread is None or core is None or core.engine.reader.is_closed:
             return
         self._bell.ring()
         until = time.monotonic() + EMBED_CLOSE_SECONDS
@@ -179,7 +188,7 @@ class MessageVectors:
         if name and not core.engine.reader.read(key, is_embedded):
             return False
         own = core.with_branch(branch)
-        page = core.message_indexes.pending(core.engine.reader, key, model_of(own), REEMBEDDED_PAGE_COUNT)
+        page = _indexes(core).pending(key, model_of(own), REEMBEDDED_PAGE_COUNT)
         if page:
             self._embed(own, page)
         return bool(page)
@@ -202,8 +211,14 @@ class MessageVectors:
             sealed = [vectors.pack_row(model, place, vector) for place, vector in fresh.items()]
             is_stored = core.engine.writer.store(sealed, partial(_is_erased_count, reader, before))
             if is_stored:
-                core.message_indexes.add_vectors(model, known | fresh)
+                _indexes(core).add_vectors(model, known | fresh)
                 self._pause_seconds = 0.0
+
+
+def _indexes(core: "Core") -> "MessageIndexes":
+    from refold.memory.message_indexes import MessageIndexes  # noqa: PLC0415 - loads numpy, which an append does not need
+
+    return core.part(MessageIndexes)
 
 
 def _is_erased_count(reader: Reader, count: int) -> bool:

@@ -19,15 +19,17 @@ from refold.index import messages as index
 from refold.index.messages import MessageIndex, MessageMatch, MessageView
 from refold.index.project import unit
 from refold.limits import REDO_COUNT_MAX
+from refold.memory.core import Core
 from refold.memory.message_indexes import (
     ROLE_NUMBERS,
+    MessageIndexes,
     MessageReplacement,
     branch_key,
     replacements_of,
     rows_of,
 )
-from refold.memory.message_vectors import clip_text, model_of
-from refold.memory.options import Core, Options
+from refold.memory.message_vectors import MessageVectors, clip_text, model_of
+from refold.memory.options import Options
 from refold.memory.snapshot import is_embedded
 from refold.message import ROLES, Message, MessageAppended, MessageReplaced, messages_of, replace_content
 from refold.results import Hit, Hits
@@ -62,12 +64,12 @@ def search(
     contents = None if stream is None else _contents(core, stream, at)
     with measure(reader.observer, SEARCH):
         for _ in range(REDO_COUNT_MAX):
-            written, masks, replacements = core.message_indexes.looks(reader, core.branch, starts, model, dropped)
+            written, masks, replacements = core.part(MessageIndexes).looks(core.branch, starts, model, dropped)
             looks, masks = [*written, fresh.view(None)], [*masks, None]
             hidden = _hidden_rows(contents, at, [*replacements, *fresh_replacements])
             bare_count = sum(look.pending_count for look in written) if embeds else 0
             if bare_count:
-                core.message_vectors.schedule(key)
+                core.part(MessageVectors).schedule(key)
             embedded_count = sum(look.embedded_count for look in written) if embeds else 0
             vector = vector_of(core, text) if embedded_count else None
             matches = index.search(
@@ -142,7 +144,7 @@ def vector_of(core: Core, query: str) -> Any:
     except MissingVectors:
         raise
     except Exception as error:  # noqa: BLE001 - an embedder can raise anything; the search then uses words alone
-        core.message_vectors.report(error)
+        core.part(MessageVectors).report(error)
         return None
 
 

@@ -9,8 +9,8 @@ from refold.engine.keys import decide_delete, decide_set
 from refold.engine.transaction import Decide
 from refold.event import Event, Restored
 from refold.fold import State
+from refold.memory.core import Core
 from refold.memory.handles import VALUES
-from refold.memory.options import Core
 from refold.memory.scratchpad import ENTRIES
 from refold.memory.snapshot import RESTORED, Snapshot, branch_here, content_of, pointer
 from refold.views.base import KeyedValues

@@ -8,7 +8,8 @@ from refold.engine.conflicts import ANY
 from refold.engine.transaction import Transaction, erased_count
 from refold.errors import WrongVersion
 from refold.event import Event
-from refold.memory.options import Core, Options
+from refold.memory.core import Core
+from refold.memory.options import Options
 
 
 class EventPlan(NamedTuple):

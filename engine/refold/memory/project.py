@@ -9,8 +9,9 @@ from refold.event import Event, Recorded
 from refold.fold import State
 from refold.index.ranking import Ranking
 from refold.memory import facts
+from refold.memory.core import Core
 from refold.memory.facts import FactChanges, FactInput, ProjectStream, check_id
-from refold.memory.options import Core, MutationOptions, mutation, parse_options, seq_at
+from refold.memory.options import MutationOptions, mutation, parse_options, seq_at
 from refold.results import Hits, Outcome, ProjectStats, Receipt, Upserted
 from refold.views.episodes import Episode
 from refold.views.facts import FACTS, apply_review

@@ -8,7 +8,8 @@ from refold.engine import health as engine_health
 from refold.errors import InvalidInput
 from refold.event import Recorded
 from refold.limits import LAG_SECONDS_MAX
-from refold.memory.options import Core, core_of, seq_at
+from refold.memory.core import Core, core_of
+from refold.memory.options import seq_at
 from refold.results import Health
 
 if TYPE_CHECKING:

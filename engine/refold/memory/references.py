@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from refold import checks, fold
 from refold.engine import batch as batches
@@ -13,9 +13,6 @@ from refold.errors import InvalidInput
 from refold.event import Event, Stamp
 from refold.log.record import EventBytes
 from refold.views.store import ERASED_PREFIX
-
-if TYPE_CHECKING:
-    from refold.memory.options import Core
 
 _ADVICE: Final = "give a result of this memory, or a seq"
 
@@ -59,20 +56,20 @@ def _is_result_of(item: Any, found: EventBytes, stream: str) -> bool:
     )
 
 
-def sources_of(core: "Core", sources: Sequence[Any]) -> tuple[int, ...]:
+def sources_of(engine: Engine, sources: Sequence[Any]) -> tuple[int, ...]:
     """Return the seqs of the sources of a mutation; those of this context's open batch are provisional."""
-    seqs = core.engine.check_at_head(partial(checks.sources, sources))
-    check_results(core.engine, sources, seqs)
+    seqs = engine.check_at_head(partial(checks.sources, sources))
+    check_results(engine, sources, seqs)
     if any(seq < 0 for seq in seqs):
-        _check_provisional(core.engine, sources)
+        _check_provisional(engine, sources)
     return seqs
 
 
-def cause_of(core: "Core", cause: object, at: int | None) -> int:
+def cause_of(engine: Engine, cause: object, at: int | None) -> int:
     """Return the seq of a cause, 0 for none; a frozen memory has no later one."""
     check = partial(checks.cause, cause)
-    seq = core.engine.check_at_head(check) if at is None else check(at)
-    check_results(core.engine, (cause,), (seq,))
+    seq = engine.check_at_head(check) if at is None else check(at)
+    check_results(engine, (cause,), (seq,))
     return seq
 
 

@@ -16,7 +16,8 @@ from refold.index.ranking import RANKINGS, Ranking, ranking_of
 from refold.limits import WINDOW_TOKENS_MAX
 from refold.memory.blame import origins
 from refold.memory.conversation import Conversation
-from refold.memory.options import Core, core_of, nanoseconds
+from refold.memory.core import Core, core_of
+from refold.memory.options import nanoseconds
 from refold.results import Change
 from refold.views.window import POLICIES, POLICY, WINDOW, MessageRemoved, WindowCleared
 

@@ -7,7 +7,8 @@ import msgspec
 
 from refold import checks
 from refold.engine.keys import KeyMap, decide_delete, decide_set
-from refold.memory.options import Handle, MutationOptions, mutation
+from refold.memory.conversation_handle import ConversationHandle
+from refold.memory.options import MutationOptions, mutation
 from refold.views.scratchpad import SCRATCH, NoteAdded, Scratch, ScratchpadCleared, ScratchpadDeleted, ScratchpadSet
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ T = TypeVar("T")
 ENTRIES: Final[KeyMap[str]] = KeyMap(SCRATCH)
 
 
-class Scratchpad(Handle):
+class Scratchpad(ConversationHandle):
     """The keys and notes of one conversation: values are ``str``, keys are sorted, notes keep their order.
 
     A key is limited to ``KEY_BYTES_MAX`` = 4,096 bytes of UTF-8, a value or a note to ``VALUE_BYTES_MAX`` = 16 MiB;

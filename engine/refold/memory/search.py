@@ -33,8 +33,9 @@ from refold.limits import (
     QUERIES_COUNT_MAX,
     REDO_COUNT_MAX,
 )
+from refold.memory.core import Core
 from refold.memory.facts import ProjectStream, check_keywords, check_model
-from refold.memory.options import Core, Options, nanoseconds
+from refold.memory.options import Options, nanoseconds
 from refold.results import Hit, Hits, ProjectStats
 from refold.text import keywords as keywords_of
 from refold.threads import enter_once

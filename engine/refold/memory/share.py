@@ -9,10 +9,11 @@ from weakref import WeakSet
 
 from refold import checks
 from refold.engine.engine import Engine, open_engine
+from refold.engine.vectors import has_rows
 from refold.errors import StoreBusy
 from refold.limits import MEMORY_BYTES_DEFAULT, OPEN_WAIT_SECONDS_MAX
 from refold.log.commits import hide_password, is_address
-from refold.memory.options import ClosedEngine, Core
+from refold.memory.core import ClosedEngine, Core
 from refold.threads import LOOK_SECONDS, free_lock
 
 if TYPE_CHECKING:
@@ -75,9 +76,13 @@ class Share:
         return bool(self._closers)
 
     def hold(self, **own: Any) -> Core:
-        """Return the core of an additional memory, with its own defaults."""
+        """Return the core of an additional memory, with its own defaults; it embeds messages if the store does."""
         core = Core(self._main.engine, main=self._main, path=self._main.path, embedder=self._terms.embedder, **own)
-        core.share = self
+        if has_rows(core.engine.reader.log):
+            from refold.memory.message_vectors import follow  # noqa: PLC0415 - loaded only if messages are embedded
+
+            follow(core)
+        core.leave = self.leave
         self._holders.add(core)
         return core
 

@@ -30,7 +30,8 @@ from refold.event import (
 )
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, REDO_COUNT_MAX
-from refold.memory.options import Core, Options
+from refold.memory.core import Core
+from refold.memory.options import Options
 from refold.message import ROLES, Message, MessageAppended, MessageReplaced, imported_messages, plain_message
 from refold.results import Change
 from refold.text import sha256

@@ -42,16 +42,9 @@ from refold.limits import (
 from refold.log.commits import is_address
 from refold.log.protocol import Log
 from refold.memory import snapshot as memory_snapshot
-from refold.memory.options import (
-    Core,
-    Options,
-    Progress,
-    check_callables,
-    check_page,
-    check_path,
-    seq_at,
-    seq_in,
-)
+from refold.memory.core import Core
+from refold.memory.drops import dropped_ids
+from refold.memory.options import Options, Progress, check_callables, check_page, check_path, seq_at, seq_in
 from refold.memory.references import check_results
 from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot
@@ -117,8 +110,7 @@ def erase(core: Core, at: int | None, seqs: object, text: object, derived: objec
         core.engine.refresh()  # So that everything acknowledged to other machines is examined too.
     checked = _find_seqs(core, seqs, text)
     takes = _check_choice(derived, "derived", _DERIVED)
-    core.message_indexes.clear()
-    core.earlier_messages.clear()
+    _clear_indexes(core)
     shown = _count_reach(core, {seq for seq in checked if 0 < seq <= core.engine.reader.current_head()})
     words = cast("str | None", text)
     by_text = None if seqs else words  # Events given beside a text need not contain it.
@@ -205,11 +197,18 @@ def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks
 
     _check_erasable(core, stream, at)
     takes, has_forks = _check_choice(derived, "derived", _DERIVED), _check_choice(forks, "forks", _FORKS)
-    core.message_indexes.clear()
-    core.earlier_messages.clear()
+    _clear_indexes(core)
     shown = _count_reach(core, {recorded.stamp.seq for recorded in core.engine.reader.events(core.key(stream), 0)})
     receipt = erasure.erase_stream(core.engine, core.branch, stream, derived=takes, forks=has_forks)
     return replace(receipt, **shown)
+
+
+def _clear_indexes(core: Core) -> None:
+    from refold.memory.earlier import EarlierMessages  # noqa: PLC0415 - loaded only for erasures
+    from refold.memory.message_indexes import MessageIndexes  # noqa: PLC0415 - as above
+
+    core.part(MessageIndexes).clear()
+    core.part(EarlierMessages).clear()
 
 
 def _count_reach(core: Core, seqs: set[int]) -> dict[str, int]:
@@ -412,7 +411,7 @@ def conversations(
 ) -> list[str]:
     """Return the ids of existing or of dropped conversations, sorted and paged."""
     wants_dropped = checks.flag(dropped, "dropped")
-    gone = core.drops.names(core, at) if ForkDropped in core.engine.reader.types_written else frozenset[str]()
+    gone = dropped_ids(core, at) if ForkDropped in core.engine.reader.types_written else frozenset[str]()
     if wants_dropped:
         start = checks.text(prefix, "prefix", NAME_BYTES_MAX, "NAME_BYTES_MAX")
         after, limit = check_page(after, limit)
@@ -440,7 +439,7 @@ def stats(core: Core, at: int | None) -> Stats:
     counted = history.stats(core.engine, core.branch, core.path, at)
     if ForkDropped not in core.engine.reader.types_written:
         return counted
-    return replace(counted, conversations=counted.conversations - len(core.drops.names(core, at)))
+    return replace(counted, conversations=counted.conversations - len(dropped_ids(core, at)))
 
 
 def names(core: Core, at: int | None, kind: str, prefix: object, after: str | None, limit: int | None) -> list[str]:

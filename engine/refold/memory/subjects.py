@@ -11,7 +11,7 @@ from refold.entry import Entry, MemoryAdded, MemoryMerged, MemoryUnmerged, Memor
 from refold.errors import NotFound
 from refold.event import FLAG_BASE, Event, Recorded, Stamp, StateImported, unpack_json
 from refold.memory.blame import KEY_KINDS, origins
-from refold.memory.options import Core
+from refold.memory.core import Core
 from refold.memory.reasons import shorten
 from refold.memory.references import check_results
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of

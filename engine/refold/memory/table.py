@@ -26,7 +26,8 @@ from refold.event import BranchForked, Event, Recorded, Restored, Stamp, unpack_
 from refold.fold import State
 from refold.limits import KEY_BYTES_MAX, PAGE_EVENTS
 from refold.memory import snapshot, store
-from refold.memory.options import Core, Handle, MutationOptions, mutation, nanoseconds, parse_options
+from refold.memory.core import Core, Handle
+from refold.memory.options import MutationOptions, mutation, nanoseconds, parse_options
 from refold.results import Receipt
 from refold.views.table import (
     SEPARATOR,

@@ -8,7 +8,8 @@ from refold import checks
 from refold.engine.batch import Batch
 from refold.errors import ReadOnly, WrongVersion
 from refold.limits import ATTEMPTS_COUNT_MAX, REDO_COUNT_MAX
-from refold.memory.options import check_callables, core_of
+from refold.memory.core import core_of
+from refold.memory.options import check_callables
 
 if TYPE_CHECKING:
     from refold.memory.memory import Memory

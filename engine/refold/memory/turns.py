@@ -12,7 +12,7 @@ from refold.engine.streams import split_key
 from refold.engine.transaction import erased_count
 from refold.event import ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.fold import State
-from refold.memory.options import Core
+from refold.memory.core import Core
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, replace_content
 from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared
 
@@ -85,6 +85,10 @@ class Passage(NamedTuple):
     """The ids of the messages after the one that was found; those of events after the head may be among them."""
 
 
+def _passages_by_key(_: Core) -> dict[str, Passage]:
+    return {}
+
+
 def _find_newest(
     core: Core, stream: str, at: int | None, contents: Mapping[str, int]
 ) -> tuple[Message | None, AbstractSet[str]]:
@@ -96,16 +100,17 @@ def _find_newest(
     if at is not None:
         return search(_events_backwards(core, stream, at))
     key, head, erased = core.key(stream), core.engine.reader.current_head(), erased_count(core.engine.reader)
-    known = core.passages.get(key)
+    passages = core.part(_passages_by_key)
+    known = passages.get(key)
     if known is None or known.erased != erased or not _only_appends(core, key, known, head):
         known = Passage(head, erased, *search(_events_backwards(core, stream, head)))
     else:
         found, later = search(_events(core, key, head, known.head))
         known.later.update(later)
         known = Passage(head, erased, found, later) if found is not None else known._replace(head=head)
-    if len(core.passages) >= _PASSAGES_COUNT_MAX:
-        core.passages.clear()
-    core.passages[key] = known
+    if len(passages) >= _PASSAGES_COUNT_MAX:
+        passages.clear()
+    passages[key] = known
     batch = batches.active_batch(core.engine)
     keys = () if batch is None else batch.transaction.keys
     pending = [batch.transaction.recorded_event(place) for place, own in enumerate(keys) if own == key] if batch else []

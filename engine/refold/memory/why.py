@@ -16,8 +16,8 @@ from refold.event import FLAG_BASE, Erased, Event, Recorded, Stamp, StateImporte
 from refold.fold import State
 from refold.index.ranking import DEFAULT, ranking_of
 from refold.memory.blame import KEY_KINDS, causes_of, origins, revisions, setter_of
+from refold.memory.core import Core, core_of
 from refold.memory.exposure import PARTS, Display, exposures, skill_name
-from refold.memory.options import Core, core_of
 from refold.memory.reasons import Reason, Why, reason_of, shorten
 from refold.memory.search import DEFAULTS
 from refold.memory.subjects import (
@@ -518,7 +518,7 @@ def _message_absence(memory: "Memory", core: Core, subject: Subject, display: Di
 
 def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Display) -> str:
     """Return why a message is not among the earlier messages of a context; ``past`` is what the context was made of."""
-    from refold.memory.earlier import Earlier, EarlierQuery, meaning_of, query_of  # noqa: PLC0415 - loaded only for contexts
+    from refold.memory.earlier import Earlier, EarlierMessages, EarlierQuery, meaning_of, query_of  # noqa: PLC0415 - loaded only for contexts
     from refold.memory.turns import open_turn_of  # noqa: PLC0415 - as above
 
     window = open_turn_of(core, display.stream, display.event.origin).messages
@@ -538,7 +538,7 @@ def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Disp
     embeds = core.read_written(display.stream, lambda state: state.part(SESSION).embed, display.seq)
     meaning, shown, event = meaning_of(core, query) if embeds else None, {each.seq for each in window}, display.event
     search = EarlierQuery(core.branch, event.origin, display.stream, event.project, query, meaning, shown, most)
-    reason = core.earlier_messages.absence(core.engine.reader, search, earlier)
+    reason = core.part(EarlierMessages).absence(search, earlier)
     if reason:
         return reason
     left_out = display.plan.get("messages_left_out", 0)

@@ -31,8 +31,9 @@ from refold.errors import (
 )
 from refold.event import Erased, Recorded
 from refold.limits import MIRROR_FILE_BYTES_MAX, MIRROR_POLL_MS, MIRROR_RECENT_COUNT_MAX, MIRROR_REDO_COUNT_MAX, POLL_MS
+from refold.memory.core import Core
 from refold.memory.memory import Memory
-from refold.memory.options import Core, check_path
+from refold.memory.options import check_path
 from refold.mirror.files import CONFLICT, PROFILE_FILE, STATE_FILE, FileContent, FileVersion, MirrorDirectory
 from refold.mirror.merge import (
     FileHistory,

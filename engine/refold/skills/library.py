@@ -16,8 +16,9 @@ from refold.errors import InvalidInput, NotFound
 from refold.event import Event, Stamp
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, SKILL_NOTE_BYTES_MAX
+from refold.memory.core import Core, Handle, core_of
 from refold.memory.handles import Settings
-from refold.memory.options import Core, Handle, MutationOptions, core_of, mutation
+from refold.memory.options import MutationOptions, mutation
 from refold.skills.format import as_list, render_skill, strip_texts
 from refold.skills.selection import SkillMatch, check_phase
 from refold.views.base import KeyedValues

@@ -29,7 +29,8 @@ from refold.agent.tools import OK, FunctionTool, ToolContext
 from refold.engine import batch as batches
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX, SOURCES_COUNT_MAX
-from refold.memory.options import Core, MutationOptions, Options, core_of, mutation, parse_options
+from refold.memory.core import Core, core_of
+from refold.memory.options import MutationOptions, Options, mutation, parse_options
 from refold.memory.turns import is_question, open_turn_of
 from refold.message import MessageAppended
 from refold.message import text_of as text_of_message

@@ -12,7 +12,7 @@ from refold import Project, __version__, checks
 from refold.engine.reader import RequestTaken
 from refold.errors import InvalidInput, NotFound
 from refold.importers.values import KIND_NAMES, entry_json, event_json, event_name, message_json
-from refold.memory.options import core_of
+from refold.memory.core import core_of
 from refold.web import comparison, projects, reasons, views
 from refold.web.parameters import (
     answer,

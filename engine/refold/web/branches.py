@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from refold import Memory
 from refold.engine.scan import EventFilter
 from refold.event import FLAG_BASE, Forked, Restored
-from refold.memory.options import core_of
+from refold.memory.core import core_of
 
 _SHOWN_COUNT_MAX: Final = 50  # The newest branches of a session, which rarely has more than a few.
 _CONVERSATION: Final = "conversation"

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from refold import Conversation, Memory, checks, fold
 from refold.event import Forked, Restored
-from refold.memory.options import core_of
+from refold.memory.core import core_of
 from refold.memory.scenario import Scenario
 from refold.views.window import POLICIES, WINDOW
 from refold.web import views

@@ -11,7 +11,7 @@ from refold.engine.streams import session_board
 from refold.errors import NotFound
 from refold.event import Stamp, unpack_json
 from refold.importers.values import entry_json, event_json, event_name, message_json
-from refold.memory.options import core_of
+from refold.memory.core import core_of
 from refold.message import text_of
 from refold.results import Hits
 from refold.views.board import BOARD

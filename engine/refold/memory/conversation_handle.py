@@ -1,13 +1,15 @@
-"""The options that a caller expects a conversation to be opened with, or to have been opened with."""
+"""The base class of the handles on a conversation and its parts, and what a caller claims of the conversation."""
 
-from typing import TYPE_CHECKING
+from typing import Any
 
+from refold.engine.origin import BY_HOST, Origin
+from refold.engine.transaction import Decide
 from refold.errors import InvalidInput
+from refold.event import ConversationOpened, Event, ForkDropped, Recorded
+from refold.memory.core import Core, Handle
+from refold.memory.options import MutationOptions
 from refold.views.session import SESSION
 from refold.views.window import NAMES, WINDOW
-
-if TYPE_CHECKING:
-    from refold.memory.options import Core
 
 
 class Claims:
@@ -28,7 +30,7 @@ class Claims:
         self.embed = embed
         self.is_settled = False
 
-    def check(self, core: "Core", stream: str, at: int | None) -> None:
+    def check(self, core: Core, stream: str, at: int | None) -> None:
         """Raise ``InvalidInput`` if the conversation was opened with other values.
 
         This does not count as a read of the state by an open batch, so neither opening a handle nor appending through
@@ -57,7 +59,52 @@ class Claims:
                 f"look at it under another policy with memory.what_if"
             )
 
-    def settle(self, core: "Core", stream: str, at: int | None) -> None:
+    def settle(self, core: Core, stream: str, at: int | None) -> None:
         """Check again at the first mutation, because another handle may have opened the conversation since."""
         self.check(core, stream, at)
         self.is_settled = True
+
+
+class ConversationHandle(Handle):
+    """A handle on a conversation or a part of it: before a write, it checks the claims, and calls the watches."""
+
+    __slots__ = ("_claims", "_since")
+
+    _opening: ConversationOpened  # type: ignore[mutable-override]
+
+    def __init__(
+        self,
+        core: Core,
+        stream: str,
+        at: int | None,
+        opening: ConversationOpened,
+        claims: Claims | None = None,
+        since: int | None = None,
+    ) -> None:
+        super().__init__(core, stream, at, opening)
+        self._claims = claims
+        if since is None:
+            since = core.engine.reader.stored_head() if at is None else 0
+        self._since = since
+        """The seq after which a drop of the conversation ends this handle."""
+
+    def _write(
+        self,
+        make: Event | Decide,
+        call: tuple[Any, ...],
+        options: MutationOptions,
+        origin: Origin = BY_HOST,
+    ) -> Recorded | None:
+        core = self._core
+        if self._claims is not None and not self._claims.is_settled:
+            self._claims.settle(core, self._stream, self._at)
+        if self._at is None:
+            if core.watches:
+                from refold.memory.departures import warn  # noqa: PLC0415 - loaded only if there are watches
+
+                warn(core, self._stream, make, self._opening)
+            if ForkDropped in core.engine.reader.types_written:
+                from refold.memory.drops import guard  # noqa: PLC0415 - loaded only if something was dropped
+
+                make = guard(core, self._stream, self._since, make)
+        return super()._write(make, call, options, origin)

@@ -196,6 +196,35 @@ def test_german_questions_bring_their_answers_and_little_else() -> None:
             assert answer in earlier(memory, question), question
 
 
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("I am allergic to peanuts.", "Can I eat peanuts?"),
+        ("Soy al\u00e9rgica a los cacahuetes.", "\u00bfPuedo comer cacahuetes?"),
+        ("Je suis allergique aux cacahu\u00e8tes.", "Puis-je manger des cacahu\u00e8tes ?"),
+        ("Ich bin gegen Erdn\u00fcsse allergisch.", "Darf ich Erdn\u00fcsse essen?"),
+        ("Sou al\u00e9rgica a amendoins.", "Eu posso comer amendoins?"),
+        ("Sono allergica alle arachidi.", "Potrei mangiare le arachidi?"),
+        ("Ik ben allergisch voor pinda's.", "Kunnen wij pinda's eten?"),
+        (
+            "\u0633\u064a\u0627\u0631\u062a\u064a \u062a\u0648\u064a\u0648\u062a\u0627 \u0632\u0631\u0642\u0627\u0621.",
+            "\u0645\u0627 \u0644\u0648\u0646 \u0633\u064a\u0627\u0631\u062a\u064a\u061f",
+        ),
+        (
+            "\u041c\u043e\u044f \u043c\u0430\u0448\u0438\u043d\u0430 \u0441\u0438\u043d\u044f\u044f.",
+            "\u041a\u0430\u043a\u0430\u044f \u0443 \u043c\u0435\u043d\u044f \u043c\u0430\u0448\u0438\u043d\u0430?",
+        ),
+    ],
+)
+def test_question_words_and_modal_verbs_of_other_languages_are_no_subject(text: str, question: str) -> None:
+    with Memory() as memory:
+        told = memory.conversation("told", project="home", window_tokens=None)
+        for number in range(60):
+            told.append("user", text if number == 30 else f"Today I read chapter {number} of the book on history.")
+            told.append("assistant", f"That sounds like a long chapter {number}.")
+        assert text in earlier(memory, question)
+
+
 @pytest.mark.parametrize("sentences", [5, 60, 100])
 def test_a_long_message_is_brought_back(sentences: int) -> None:
     generator = random.Random(2)

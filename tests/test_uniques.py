@@ -7,7 +7,7 @@ from refold import Memory
 from refold.agent.extraction import parse_lessons
 
 ROOT = Path(__file__).parent.parent
-HEADING = "What you get only from one log for everything"
+HEADING = "One log for everything makes this possible"
 
 
 def rows() -> list[str]:

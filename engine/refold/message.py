@@ -21,6 +21,7 @@ from refold.event import (
     Stamp,
     StateImported,
     decode_json,
+    pack_json,
     unpack_json,
 )
 from refold.limits import MEDIA_TOKENS, VALUE_BYTES_MAX
@@ -264,6 +265,20 @@ def replace_content(message: Message, event: MessageReplaced, stamp: Stamp) -> M
     if own.erased is not stamp.erased:
         own = msgspec.structs.replace(own, flags=own.flags ^ FLAG_ERASED)
     return Message(_with_content(event, pinned=message.pinned), own)
+
+
+def system_message(text: str, stamp: Stamp) -> Message:
+    """Return a system message that is in no log, for a request to a model."""
+    event = MessageAppended((), "", role="system", tokens=0, pinned=False, call_ids=(), answers=None, text=text)
+    return Message(event, stamp)
+
+
+def with_preface(message: Message, text: str) -> Message:
+    """Return a message whose content has a text in front, as a block of its own."""
+    content = message.content
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+    packed = pack_json([{"type": "text", "text": text}, *blocks])
+    return Message(msgspec.structs.replace(message.event, text=None, parts=packed), message.stamp)
 
 
 def _with_content(event: MessageReplaced, *, pinned: bool) -> MessageAppended:

@@ -46,29 +46,52 @@ def filled(memory: Memory) -> Any:
 
 def test_the_whole_text_is_this_one(memory: Memory) -> None:
     context = memory.context(filled(memory), skills=[("rust", "Use cargo.")])
-    assert context.text == (
+    lasting = (
         f"{INSTRUCTIONS}\n\n"
         "## Core Profile (Facts & Preferences)\n- **user_name**: Mike\n- **theme_preference**: dark mode\n\n"
         "## Recent Daily Notes\n# 2026-11-18\n\nChose LMDB.\nWrote tests.\n\n"
         "## Project Memory\n"
         "The following facts were learned from previous sessions; where two disagree, the later one holds:\n\n"
         "2026-11-18:\n- [FACT] The API listens on port 8080.\n- [PREF] Use pnpm, not npm.\n\n"
-        "[skill:rust]\nUse cargo.\n[/skill]\n\n"
+        "[skill:rust]\nUse cargo.\n[/skill]"
+    )
+    volatile = (
         "[SESSION_MEMORY_V1]\nTask: Fix the login.\n\n"
         "[Working Memory]\nKey-value pairs:\n  city: Oslo\n  name: Alice\nNotes:\n  - User prefers dark mode"
     )
+    assert (context.text, context.system) == (f"{lasting}\n\n{volatile}", lasting)
     assert [part.tier for part in context.parts] == ["stable"] * 2 + ["semi-stable"] * 3 + ["volatile"] * 2
-    assert context.messages() == [{"role": "system", "content": context.text}, {"role": "user", "content": "Hello!"}]
-    assert context.messages("anthropic") == [{"role": "user", "content": [{"type": "text", "text": "Hello!"}]}]
+    late, question = {"role": "system", "content": volatile}, {"role": "user", "content": "Hello!"}
+    assert context.messages() == context.messages("ollama") == [{"role": "system", "content": lasting}, late, question]
+    texts = [volatile, "Hello!"]
+    assert context.messages("anthropic") == [{"role": "user", "content": [{"type": "text", "text": t} for t in texts]}]
+    assert context.messages("gemini") == [{"role": "user", "parts": [{"text": text} for text in texts]}]
+    assert [row["role"] for row in context.messages("openai-responses")] == ["system", "system", "user"]
 
 
 def test_the_blocks_for_anthropic_are_cached_up_to_what_is_stable_and_to_what_nearly_is(memory: Memory) -> None:
     context = memory.context(filled(memory))
     blocks = context.system_blocks()
-    assert [block["text"] for block in blocks] == [part.text for part in context.parts]
+    assert [block["text"] for block in blocks] == [part.text for part in context.parts if part.tier != "volatile"]
     marked = [place for place, block in enumerate(blocks) if "cache_control" in block]
     assert [context.parts[place].name for place in marked] == ["profile", "memories"]
     assert all("cache_control" not in block for block in context.system_blocks(cache=False))
+
+
+def test_what_changes_often_is_in_front_of_the_question_until_it_is_answered(memory: Memory) -> None:
+    chat = filled(memory)
+    call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    chat.append("assistant", None, tool_calls=[call])
+    chat.append("tool", "17", tool_call_id="x")
+    roles = [message["role"] for message in memory.context(chat).messages()]
+    assert roles == ["system", "system", "user", "assistant", "tool"]
+    chat.append("assistant", "It is 17.")
+    context = memory.context(chat, query="And now?")
+    assert context.system == context.text
+    assert [message["role"] for message in context.messages()] == ["system", "user", "assistant", "tool", "assistant"]
+    chat.append("user", [{"type": "text", "text": "And"}, {"type": "text", "text": "now?"}])
+    anthropic = memory.context(chat).messages("anthropic")[-1]["content"]
+    assert [block["text"].partition("\n")[0] for block in anthropic] == ["[SESSION_MEMORY_V1]", "And", "now?"]
 
 
 def test_instructions_speak_of_the_tools_that_the_model_gets_and_of_no_others(memory: Memory, tmp_path: Path) -> None:

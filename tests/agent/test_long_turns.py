@@ -126,7 +126,7 @@ def test_what_hooks_attached_to_the_question_is_shown_as_long_as_the_question(me
     model = Fetching()
     fetching(memory, model).run(TASK)
     for asked in model.asked:
-        assert asked[0]["content"].count("The user is in a hurry.") == 1
+        assert str(asked).count("The user is in a hurry.") == 1
         assert asked[0]["content"].count("[skill:reader]") == 1
 
 

@@ -226,9 +226,27 @@ def test_a_turn_calls_tools_until_the_model_answers(memory: Memory) -> None:
     ]
     assert chat.window()[4].content == '{"entries":{"name":"Alice"},"notes":[]}'
     assert chat.session.calls() == {"memory_read": 1, "memory_write": 1}
-    assert "[Working Memory]" not in model.asked[0][0]["content"]
-    assert "  name: Alice" in model.asked[1][0]["content"]
+    assert "[Working Memory]" not in str(model.asked[0])
+    assert [message["role"] for message in model.asked[1]] == ["system", "system", "user", "assistant", "tool"]
+    assert "  name: Alice" in model.asked[1][1]["content"]
     assert_sound(memory)
+
+
+def test_a_prompt_cache_keeps_the_conversation_before_the_question(memory: Memory) -> None:
+    chat = memory.conversation("s1", project="acme")
+    for number in range(20):
+        chat.append("user", f"Question {number}?")
+        chat.append("assistant", f"Answer {number}.")
+    calls = (call("memory_write", f"c{number}", action="note", value=f"note {number}") for number in range(5))
+    model = Script(*calls, Reply("Noted."), Reply("Yes."))
+    loop = AgentLoop(memory, chat, model)
+    loop.run("Take notes.")
+    loop.run("Is that all?")
+    first, last = model.asked[0], model.asked[-1]
+    assert len(first) == 42
+    for asked in model.asked[1:]:
+        assert asked[:41] == first[:41], "no step changes what comes before the question"
+    assert last[41] == first[41]
 
 
 def test_every_context_that_the_model_saw_can_be_built_again(memory: Memory) -> None:

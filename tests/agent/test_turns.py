@@ -275,12 +275,12 @@ def test_a_skill_is_never_the_users_words_nor_the_query(memory: Memory) -> None:
     loop = AgentLoop(memory, chat, model)
     loop.run("Which port does the database have?")
     first = model.asked[0]
-    assert [message["role"] for message in first] == ["system", "user"]
-    assert first[1]["content"] == "Which port does the database have?"
+    assert [message["role"] for message in first] == ["system", "system", "user"]
+    assert first[2]["content"] == "Which port does the database have?"
     assert "port 6543" in first[0]["content"], "the message finds memories, not what is beside it"
     for asked in model.asked:
         assert asked[0]["content"].count("[skill:writer]") == 1
-        assert asked[0]["content"].count("The user is in a hurry.") == 1
+        assert str(asked).count("The user is in a hurry.") == 1
     memory.hooks.register("user_message", lambda *_: None)
     loop.run("Thanks!")
     assert model.asked[-1][0]["content"].count("[skill:writer]") == 1, "not once for each turn"

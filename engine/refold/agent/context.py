@@ -56,7 +56,7 @@ from refold.memory.earlier import Earlier
 from refold.memory.memory import Memory
 from refold.memory.options import day_at, days_before
 from refold.memory.project import Project
-from refold.message import INJECTED_KEY, PROMPT_ROLES, Message, text_of
+from refold.message import INJECTED_KEY, PROMPT_ROLES, Message, system_message, text_of, with_preface
 from refold.text import sha256
 from refold.views.episodes import EPISODES, Episode
 from refold.views.facts import FACTS
@@ -217,7 +217,10 @@ class Recipe(NamedTuple):
 
 
 class Context(Struct, frozen=True):
-    """The input of a model for a conversation: the non-empty parts, then the messages, as of `seq`.
+    """The input of a model for a conversation: the non-empty parts and the messages, as of `seq`.
+
+    Volatile parts stand in front of the question that is being answered, the others before all messages. So whatever
+    changes from one request to the next comes late, and a provider's prompt cache keeps the conversation before it.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -236,8 +239,13 @@ class Context(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The parts as one text."""
-        return "\n\n".join(part.text for part in self.parts)
+        """All parts as one text."""
+        return _join(self.parts)
+
+    @property
+    def system(self) -> str:
+        """The parts before the messages as one text: all of them if no question is being answered."""
+        return _join(self._split()[0])
 
     @property
     def tokens(self) -> int:
@@ -259,10 +267,11 @@ class Context(Struct, frozen=True):
         return next((part for part in self.parts if part.name == name), None)
 
     def system_blocks(self, *, cache: bool = True) -> list[dict[str, Any]]:
-        """Render the parts for Anthropic's `system=`; `cache` marks the last stable and the last semi-stable part."""
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": part.text} for part in self.parts]
+        """Render `system` for Anthropic's `system=`; `cache` marks the last stable and the last semi-stable part."""
+        leading = self._split()[0]
+        blocks: list[dict[str, Any]] = [{"type": "text", "text": part.text} for part in leading]
         for tier in (STABLE, SEMI_STABLE) if cache else ():
-            places = [place for place, part in enumerate(self.parts) if part.tier == tier]
+            places = [place for place, part in enumerate(leading) if part.tier == tier]
             if places:
                 blocks[places[-1]]["cache_control"] = {"type": "ephemeral"}
         return blocks
@@ -271,15 +280,32 @@ class Context(Struct, frozen=True):
         self,
         format: Literal["openai", "openai-responses", "anthropic", "gemini", "ollama"] = "openai",  # noqa: A002 - the usual word
     ) -> list[dict[str, Any]]:
-        """Render the messages in a provider's format, after the parts as one system message.
+        """Render the messages in a provider's format, after `system` as one system message.
 
-        Anthropic and Gemini take the parts separately: `system_blocks()` as `system=`, `text` as `system_instruction`.
+        Anthropic and Gemini take that separately: `system_blocks()` as `system=`, `system` as `system_instruction`.
         Otherwise as `Conversation.messages`.
         """
-        window = wires.render(format, self.window)
-        if format in wires.APART or not self.parts:
-            return window
-        return [{"role": "system", "content": self.text}, *window]
+        leading, volatile, place = self._split()
+        window, is_apart = list(self.window), format in wires.APART
+        if volatile and is_apart:
+            window[place] = with_preface(window[place], _join(volatile))
+        elif volatile:
+            window.insert(place, system_message(_join(volatile), window[place].stamp))
+        messages = wires.render(format, window)
+        return [{"role": "system", "content": _join(leading)}, *messages] if leading and not is_apart else messages
+
+    def _split(self) -> tuple[Sequence[ContextPart], Sequence[ContextPart], int]:
+        """Return the parts before all messages, those in front of the open question, and its place in the window."""
+        places = (place for place, each in enumerate(self.window) if turns.is_question(each) or turns.is_answer(each))
+        place = max(places, default=-1)
+        if place < 0 or turns.is_answer(self.window[place]):
+            return self.parts, (), place
+        leading = [part for part in self.parts if part.tier != VOLATILE]
+        return leading, [part for part in self.parts if part.tier == VOLATILE], place
+
+
+def _join(shown: Iterable[ContextPart]) -> str:
+    return "\n\n".join(part.text for part in shown)
 
 
 class _ContextRequest(NamedTuple):

@@ -85,20 +85,6 @@ def default_hooks(
     and memories that have not been used for days lose importance. Notices report what was done. The settings of the
     store can turn each of these off.
     """
-
-    def extract_at_end(context: HookContext, summary: SessionSummary) -> None:
-        if provider is not None and _may_extract(context):
-            options: dict[str, Any] = {"memory": context.memory, "project": context.project}
-            _notify_result(context, extract(context.conversation, provider, summary=summary, **options))
-
-    def extract_evicted(context: HookContext, evicted: Sequence[Message]) -> None:
-        if provider is not None and _may_extract(context) and evicted:
-            # Also read pinned messages and those of a failed extraction: no later extraction returns to them.
-            until = max(message.seq for message in evicted)
-            messages = [message for message in unread_messages(context.conversation) if message.seq <= until]
-            options: dict[str, Any] = {"memory": context.memory, "project": context.project}
-            _notify_result(context, extract(context.conversation, provider, messages=messages, **options))
-
     hooks: Hooks = memory.hooks
     hooks.unregister_group(_GROUP)
     hooks.register(SESSION_START, load_memories, group=_GROUP)
@@ -114,12 +100,30 @@ def default_hooks(
     elif skills is not None:
         skills.register_hooks(hooks, provider)
     if provider is not None:
-        hooks.register(SESSION_END, extract_at_end, group=_GROUP)
+        _register_extraction(hooks, provider)
     hooks.register(SESSION_END, record_session, group=_GROUP)
     hooks.register(SESSION_END, decay_memories, group=_GROUP)
-    if provider is not None:
-        hooks.register(COMPACTION, extract_evicted, group=_GROUP)
     return hooks
+
+
+def _register_extraction(hooks: Hooks, provider: JsonProvider) -> None:
+    def run_extraction(context: HookContext, **options: Any) -> None:
+        options |= {"memory": context.memory, "project": context.project}
+        _notify_result(context, extract(context.conversation, provider, **options))
+
+    def extract_at_end(context: HookContext, summary: SessionSummary) -> None:
+        if _may_extract(context):
+            run_extraction(context, summary=summary)
+
+    def extract_evicted(context: HookContext, evicted: Sequence[Message]) -> None:
+        if _may_extract(context) and evicted:
+            # Also read pinned messages and those of a failed extraction: no later extraction returns to them.
+            until = max(message.seq for message in evicted)
+            messages = [message for message in unread_messages(context.conversation) if message.seq <= until]
+            run_extraction(context, messages=messages)
+
+    hooks.register(SESSION_END, extract_at_end, group=_GROUP)
+    hooks.register(COMPACTION, extract_evicted, group=_GROUP)
 
 
 def load_memories(context: HookContext) -> None:
@@ -147,13 +151,13 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
         or not summary.task_description.strip()
     ):
         return
-    own = {
+    messages = {
         stamp.seq: event for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased
     }
-    if not own or _last_episode_seq(context) > max(own):
+    if not messages or _last_episode_seq(context) > max(messages):
         return
-    task_seq = _task_seq(context, own)
-    seqs = [seq for seq in own if seq != task_seq]
+    task_seq = _task_seq(context, messages)
+    seqs = [seq for seq in messages if seq != task_seq]
     calls = ", ".join(f"{name} x {count}" for name, count in summary.tool_usage.items())
     context.memory.project(context.project).record_episode(
         "success" if summary.success else "failure",
@@ -182,8 +186,8 @@ def _last_episode_seq(context: HookContext) -> int:
     """Return the seq of the newest episode of a session, or 0."""
 
     def query(state: State) -> int:
-        known = state.part(EPISODES).by_seq
-        return max((seq for seq, episode in known.items() if episode.session == context.session_id), default=0)
+        episodes = state.part(EPISODES).by_seq
+        return max((seq for seq, episode in episodes.items() if episode.session == context.session_id), default=0)
 
     core, at = core_of(context.memory)
     return core.read(f"project/{context.project}", query, at)
@@ -225,9 +229,9 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
     elif isinstance(command, RecallCommand):
         recalled, total = _find_memories(project, command)
         if recalled:  # If not, the profile or earlier messages can still answer.
-            found = f"{len(recalled)} of {total} memories:"
+            number = f"{len(recalled)} of {total} memories:"
             return UserMessageResult(
-                injected_context=f"The user asks what is remembered of this project; {found}",
+                injected_context=f"The user asks what is remembered of this project; {number}",
                 memories=tuple(entry.id for entry in recalled),
             )
     return None
@@ -242,45 +246,45 @@ def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry]
     """
     query = command.query
     hits = project.search(query, top_k=_FOUND_COUNT_MAX, min_importance=0.0, ranking=_FORGET_RANKING)
-    wanted = [word for word in keywords_of(query) if word not in _EMPTY_WORDS]
-    found = [hit.entry for hit in hits if wanted and all(_has_word(hit.entry, word) for word in wanted)]
-    found = found or [hit.entry for hit in hits[:1] if hit.score >= _FORGET_SCORE_MIN]
+    words = [word for word in keywords_of(query) if word not in _EMPTY_WORDS]
+    matches = [hit.entry for hit in hits if words and all(_has_word(hit.entry, word) for word in words)]
+    matches = matches or [hit.entry for hit in hits[:1] if hit.score >= _FORGET_SCORE_MIN]
     reasons = {
         entry.id: contradiction(entry.content, query, denials=not command.is_subject)
-        or _describe_difference(entry, wanted)
-        for entry in found
+        or _describe_difference(entry, words)
+        for entry in matches
     }
-    entries = [entry for entry in found if reasons[entry.id] is None]
+    entries = [entry for entry in matches if reasons[entry.id] is None]
     if entries and not command.is_subject:
         entries = [min(entries, key=lambda entry: len(keywords_of(entry.content)))]
     if entries:
         contents = "; ".join(entry.content for entry in entries)
         return entries, f"Forgot {pluralize(len(entries), 'memory', 'memories')}: {contents}"
-    if not found:
+    if not matches:
         return [], "Nothing was found to forget"
-    nearest = one_line(found[0].content)
+    nearest = one_line(matches[0].content)
     is_statement = isinstance(detect_memory_command(f"Forget that {nearest}"), ForgetCommand)
     return [], (
-        f"Nothing was forgotten: the nearest memory says otherwise ({nearest!r}: {reasons[found[0].id]}). "
+        f"Nothing was forgotten: the nearest memory says otherwise ({nearest!r}: {reasons[matches[0].id]}). "
         f'To forget it, say "Forget {"that" if is_statement else "about"} {nearest}"'
     )
 
 
 def _has_word(entry: Entry, word: str) -> bool:
     """Return whether a memory contains a word, in the singular or plural."""
-    return any(_is_same(known, word) for known in keywords_of(entry.content))
+    return any(_is_same(keyword, word) for keyword in keywords_of(entry.content))
 
 
 def _is_same(word: str, other: str) -> bool:
     return word in (other, f"{other}s") or other == f"{word}s"
 
 
-def _describe_difference(entry: Entry, wanted: Sequence[str]) -> str | None:
+def _describe_difference(entry: Entry, words: Sequence[str]) -> str | None:
     """Return the words that differ if memory and request each have one that the other lacks: tea is not coffee."""
-    lacking = [word for word in wanted if not _has_word(entry, word)]
-    known = [word for word in keywords_of(entry.content) if word not in _EMPTY_WORDS]
-    own = [word for word in known if not any(_is_same(word, each) for each in wanted)]
-    return f"it has {own[0]!r} and not {lacking[0]!r}" if own and lacking else None
+    lacking = [word for word in words if not _has_word(entry, word)]
+    keywords = [word for word in keywords_of(entry.content) if word not in _EMPTY_WORDS]
+    extra = [keyword for keyword in keywords if not any(_is_same(keyword, word) for word in words)]
+    return f"it has {extra[0]!r} and not {lacking[0]!r}" if extra and lacking else None
 
 
 def _find_memories(project: Project, command: RecallCommand) -> tuple[list[Entry], int]:

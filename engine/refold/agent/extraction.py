@@ -96,21 +96,19 @@ def parse_lessons(
     free = dict(enumerate(known, 1))
     for index, item in enumerate(_items(answer)):
         lesson = _lesson(item, index) if index < EXTRACTED_COUNT_MAX else f"over {EXTRACTED_COUNT_MAX = }"
+        number = 0
         if isinstance(lesson, Lesson):
             number = _replaced_number(cast("dict[str, Any]", item))
             lesson = replace(lesson, replaces=free.get(number))
-            source = next((name for name, each in contents.items() if _is_repeat(lesson, name, each)), None)
-            if source is None:
-                lessons.append(lesson)
-                contents[f"item {index}"] = lesson.content
-                if number and free.pop(number, None) is None:
-                    dropped.append(
-                        _beside(index, "what it replaces is none of the known memories, or replaced already")
-                    )
-            else:
-                lesson = f"{source} says it already"
+            source = next((name for name, content in contents.items() if _is_repeat(lesson, name, content)), None)
+            lesson = lesson if source is None else f"{source} says it already"
         if isinstance(lesson, str):
             dropped.append(f"item {index}: {lesson}")
+            continue
+        lessons.append(lesson)
+        contents[f"item {index}"] = lesson.content
+        if number and free.pop(number, None) is None:
+            dropped.append(_beside(index, "what it replaces is none of the known memories, or replaced already"))
     return Lessons(tuple(lessons), tuple(dropped[: 2 * EXTRACTED_COUNT_MAX]))
 
 
@@ -129,18 +127,18 @@ def _beside(index: int, reason: str) -> str:
 
 def _replaced_number(fields: Mapping[str, Any]) -> int:
     """Return the number of the known memory that an item replaces: 0 for none, -1 for what is no number."""
-    given = fields.get("replaces")
-    if given in (None, "", 0):
+    value = fields.get("replaces")
+    if value in (None, "", 0):
         return 0
-    text = str(given).strip() if isinstance(given, (int, str)) else ""
+    text = str(value).strip() if isinstance(value, (int, str)) else ""
     return int(text) if text.isdecimal() and len(text) <= _NUMBER_CHARS_MAX else -1
 
 
 def _items(answer: object) -> list[object]:
     if isinstance(answer, dict):
         fields = cast("dict[str, object]", answer)
-        alone = [fields] if "content" in fields else None
-        answer = next((fields[name] for name in ("memories", "items") if name in fields), alone)
+        lone_item = [fields] if "content" in fields else None
+        answer = next((fields[name] for name in ("memories", "items") if name in fields), lone_item)
     if not isinstance(answer, list):
         raise NoJson(f"Failed to parse memory extraction JSON: expected an array, got {type(answer).__name__}")
     return cast("list[object]", answer)
@@ -391,46 +389,40 @@ def extract(
         while waiting:
             page = waiting.pop(0)
             known = known_memories(store)
-            question = [{"role": "user", "content": prompt(session, page, known)}]
-            answer = provider.complete_json(question, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
-            if not isinstance(cast("object", answer), JsonResult):
-                raise ProviderFailed(
-                    f"{provider.id} returned {checks.brief(answer)}, not a JsonResult; nothing of this page was written"
-                )
+            answer = _ask(provider, prompt(session, page, known), timeout_seconds)
             lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes, known=known)
-            cut = (
-                f"message {message.seq}: only its ends were read, for it is over {EXTRACTION_CHARS_MAX = }"
-                for message in page
-                if len(_line(message)) > EXTRACTION_CHARS_MAX
-            )
-            lessons = replace(lessons, dropped=(*cut, *lessons.dropped))
-            seqs = [message.seq for message in page]
-            noted = [stamp.seq for event, stamp in chat.events(read) if isinstance(event, _NOTED)]
-            written = _write(
-                memory,
-                store,
-                chat,
-                lessons,
-                erased=erased,
-                sources=[*noted, *seqs][-SOURCES_COUNT_MAX:],
-                until=max(seqs, default=0),
-                provider=provider.id,
-                page=page,
-            )
-            ids, dropped = written or ((), (_ERASED,))
+            lessons = replace(lessons, dropped=(*_cut_messages(page), *lessons.dropped))
+            written = _write(memory, store, chat, lessons, page, erased=erased, read=read, provider=provider.id)
             if written is None:
+                written = Extracted(dropped=(_ERASED,))
                 erased = _erased_seqs(chat)
                 session = _summary(chat, summary)
                 rest = ([message for message in each if message.seq not in erased] for each in (page, *waiting))
                 waiting = [each for each in rest if each]
             result = Extracted(
-                tuple(dict.fromkeys([*result.ids, *ids])),
-                (*result.dropped, *dropped),
+                tuple(dict.fromkeys([*result.ids, *written.ids])),
+                (*result.dropped, *written.dropped),
                 answer.channel,
                 result.input_tokens + answer.usage.input_tokens,
                 result.output_tokens + answer.usage.output_tokens,
             )
     return replace(result, unread=sum(len(page) for page in pages[EXTRACTION_PAGES_COUNT_MAX:]))
+
+
+def _ask(provider: JsonProvider, question: str, timeout_seconds: float) -> JsonResult:
+    messages = [{"role": "user", "content": question}]
+    answer = provider.complete_json(messages, [SYSTEM], SCHEMA, timeout_seconds=timeout_seconds)
+    if not isinstance(cast("object", answer), JsonResult):
+        raise ProviderFailed(
+            f"{provider.id} returned {checks.brief(answer)}, not a JsonResult; nothing of this page was written"
+        )
+    return answer
+
+
+def _cut_messages(page: Sequence[Message]) -> Iterator[str]:
+    for message in page:
+        if len(_line(message)) > EXTRACTION_CHARS_MAX:
+            yield f"message {message.seq}: only its ends were read, for it is over {EXTRACTION_CHARS_MAX = }"
 
 
 @contextmanager
@@ -464,26 +456,27 @@ def unread_messages(chat: Conversation) -> list[Message]:
     """List the messages that no model has read yet, oldest first: those in the window, and those evicted unread."""
     read = chat.session.extracted_seq()
     messages = {message.seq: message for message in chat.window() if message.seq > read}
-    said = {message.seq: message for message in chat.history(after=read)}  # With current content if it was replaced.
+    history = {message.seq: message for message in chat.history(after=read)}  # With current content if replaced.
     for event, stamp in chat.events(read):
-        if isinstance(event, MessageAppended) and stamp.seq in said:
-            messages.setdefault(stamp.seq, said[stamp.seq])
+        if isinstance(event, MessageAppended) and stamp.seq in history:
+            messages.setdefault(stamp.seq, history[stamp.seq])
     return [messages[seq] for seq in sorted(messages)]
 
 
-_NOTED: Final = (TaskDescribed, FindingNoted, StateSet)
+_NOTES: Final = (TaskDescribed, FindingNoted, StateSet)
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
-def _summary(chat: Conversation, given: SessionSummary | None) -> SessionSummary:
+def _summary(chat: Conversation, summary: SessionSummary | None) -> SessionSummary:
     """Summarize a session without its turns, which the prompt does not show; its state counts as findings."""
     session = chat.session
-    if given is None:
-        files, findings = [(file.path, file.lines, file.size_bytes) for file in session.files()], session.findings()
-        given = SessionSummary(chat.id, session.task(), tuple(files), tuple(findings), session.calls(), 0, success=True)
+    if summary is None:
+        files = tuple((file.path, file.lines, file.size_bytes) for file in session.files())
+        findings, calls = tuple(session.findings()), session.calls()
+        summary = SessionSummary(chat.id, session.task(), files, findings, calls, 0, success=True)
     state = state_in(chat, chat.place[0]).items()
     lines = [f"{key}: {value if isinstance(value, str) else _ENCODE(value).decode()}" for key, value in state]
-    return replace(given, key_findings=(*given.key_findings, *lines))
+    return replace(summary, key_findings=(*summary.key_findings, *lines))
 
 
 def _has_findings(chat: Conversation, read: int) -> bool:
@@ -551,18 +544,20 @@ def _write(
     project: Project,
     chat: Conversation,
     lessons: Lessons,
+    page: Sequence[Message],
     *,
     erased: AbstractSet[int],
-    sources: Sequence[int],
-    until: int,
+    read: int,
     provider: str,
-    page: Sequence[Message],
-) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """Write lessons and how far the conversation was read; return the ids of the memories, and what was dropped.
+) -> Extracted | None:
+    """Write the lessons of a page and how far the conversation was read.
 
     Returns `None` and writes nothing if events of the conversation were erased since ``erased`` was read, because the
     model could have seen them. Raises `StoreBusy` if every attempt collides with other writes to the project.
     """
+    seqs = [message.seq for message in page]
+    notes = [stamp.seq for event, stamp in chat.events(read) if isinstance(event, _NOTES)]
+    sources, until = [*notes, *seqs][-SOURCES_COUNT_MAX:], max(seqs, default=0)
     for _ in range(REDO_COUNT_MAX):
         with suppress(WrongVersion), memory.acting("extraction", cause=until or None), memory.batch():
             # Read before the comparison: from here on, an erasure before the commit makes the batch fail.
@@ -572,10 +567,12 @@ def _write(
             ids: list[str] = []
             dropped = list(lessons.dropped)
             for lesson in lessons.items:
-                if lesson.replaces is not None:
-                    refusal = _refuse_replacement(project, lesson, lesson.replaces, sources, review=review)
+                known, quote = lesson.replaces, _quote_for(lesson, page)
+                if known is not None:
+                    twin = _twin_of(project, lesson, known)
+                    refusal = _refuse_replacement(project, known, twin, sources, review=review)
                     if not refusal:
-                        ids += _replace_memory(project, lesson, lesson.replaces, sources, _quote_for(lesson, page))
+                        ids += _replace_memory(project, lesson, known, twin, sources, quote)
                         continue
                     dropped.append(_beside(lesson.index, refusal))
                 options: dict[str, Any] = {
@@ -583,7 +580,7 @@ def _write(
                     "keywords": lesson.keywords,
                     "importance": lesson.importance,
                     "source": chat.id,
-                    "source_context": _quote_for(lesson, page),
+                    "source_context": quote,
                     "status": "pending_review" if review else "active",
                     "sources": sources,
                 }
@@ -595,7 +592,7 @@ def _write(
                     ids.append(upserted.entry.id)
             chat.session.record_extraction(provider, ids, dropped, seq=until, sources=sources)
             memory.settings.count_usage("memory_extracted", len(ids), conversation=chat.id, project=project.name)
-            return tuple(ids), tuple(dropped)
+            return Extracted(tuple(ids), tuple(dropped))
     raise StoreBusy(
         f"what was learnt of {chat.id!r} met other writes to {project.name!r} {REDO_COUNT_MAX} times; try again"
     )
@@ -606,10 +603,12 @@ def _twin_of(project: Project, lesson: Lesson, known: Entry) -> Entry | None:
     return next((entry for entry in project.list() if entry.content == lesson.content and entry.id != known.id), None)
 
 
-def _refuse_replacement(project: Project, lesson: Lesson, known: Entry, sources: Sequence[int], *, review: bool) -> str:
+def _refuse_replacement(
+    project: Project, known: Entry, twin: Entry | None, sources: Sequence[int], *, review: bool
+) -> str:
     """Return why a memory that the model was shown must not be replaced, or an empty text."""
     name = f"memory {known.id}, which it replaces,"
-    now, twin = project.get(known.id), _twin_of(project, lesson, known)
+    now = project.get(known.id)
     if now is None or now.content != known.content:
         return f"{name} has changed since"
     if twin is not None and twin.status != ACTIVE:
@@ -623,10 +622,10 @@ def _refuse_replacement(project: Project, lesson: Lesson, known: Entry, sources:
 
 
 def _replace_memory(
-    project: Project, lesson: Lesson, known: Entry, sources: Sequence[int], passage: str | None
+    project: Project, lesson: Lesson, known: Entry, twin: Entry | None, sources: Sequence[int], quote: str | None
 ) -> tuple[str, ...]:
     """Let a memory say what a lesson says, or remove it if another memory says so; return the ids of those changed."""
-    if _twin_of(project, lesson, known) is not None:
+    if twin is not None:
         project.delete(known, sources=sources)
         return ()
     changed = project.update(
@@ -635,7 +634,7 @@ def _replace_memory(
         category=lesson.category,
         keywords=lesson.keywords,
         importance=max(known.importance, lesson.importance),
-        source_context=passage,
+        source_context=quote,
         sources=sources,
     )
     return (changed.id,)

@@ -171,7 +171,7 @@ _SHORT_FORMS: Final[dict[type[object], tuple[type[object], ...]]] = {
 }
 """What a hook may return instead of a result: another text for the message, or the tool's result."""
 
-Hook = Callable[..., Any]
+Hook: TypeAlias = Callable[..., Any]
 R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
 
@@ -263,7 +263,7 @@ class Hooks:
     def fire_deferred(self, context: HookContext, sources: Sequence[Any]) -> None:
         """Perform the hooks' writes that waited for the user's message."""
         while context.deferred:
-            self._call(_with_sources(context.deferred.pop(0), sources), context)
+            self._ask(_with_sources(context.deferred.pop(0), sources), context)
 
     def fire_before_llm(self, context: HookContext, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the messages for the model; each hook gets a copy, so changing its argument in place has no effect.
@@ -322,7 +322,7 @@ class Hooks:
         """
         if evicted:
             for hook in tuple(self._hooks[COMPACTION]):
-                self._call(hook, context, list(evicted), cause=cause)
+                self._ask(hook, context, list(evicted), cause=cause)
 
     def compacted(self, context: HookContext, seq: int) -> list[Message]:
         """Fire `compaction` with the messages that the durable event at `seq` evicted from the window, and return them.
@@ -356,7 +356,7 @@ class Hooks:
 
     def _call_all(self, point: str, context: HookContext, *arguments: Any) -> None:
         for hook in tuple(self._hooks[point]):
-            self._call(hook, context, *arguments)
+            self._ask(hook, context, *arguments)
 
     def _chain(
         self,
@@ -380,9 +380,6 @@ class Hooks:
                 break
         return result
 
-    def _call(self, hook: Hook, context: HookContext, *arguments: Any, cause: int | None = None) -> None:
-        self._ask(hook, context, *arguments, cause=cause)
-
     def _ask(
         self,
         hook: Hook,
@@ -396,10 +393,11 @@ class Hooks:
         With `takes`, an answer of any other type also counts as a problem: a guard that returns `False` means to
         refuse. A problem is logged, and named in a notice.
         """
-        answer, problem, why = self._answer(hook, context, arguments, cause, takes)
-        if problem is not None:
-            context.notify(storable_text(f"{problem}{why}"))
-        return answer, problem
+        try:
+            return self._answer(hook, context, arguments, cause, takes), None
+        except _HookFailed as failure:
+            context.notify(storable_text(f"{failure.problem}{failure.details}"))
+            return None, failure.problem
 
     def _answer(
         self,
@@ -408,8 +406,7 @@ class Hooks:
         arguments: tuple[Any, ...],
         cause: int | None,
         takes: tuple[type[object], ...],
-    ) -> tuple[Any, str | None, str]:
-        """Return the answer of a hook and its problem as `_ask` does, and what else the user should read of it."""
+    ) -> Any:
         seconds = cast("object", self.timeout_seconds)
         if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 < seconds <= HOOK_SECONDS_MAX:
             checks.invalid(f"timeout_seconds is {checks.brief(seconds)}; give a number up to {HOOK_SECONDS_MAX}")
@@ -420,27 +417,36 @@ class Hooks:
             error = future.exception(seconds)
         except TimeoutError:
             _LOG.warning("hook %s took longer than %s s in conversation %r; it is left behind", name, seconds, chat_id)
-            return None, f"the hook {name} took longer than {seconds} s", "; it was left behind"
+            raise _HookFailed(f"the hook {name} took longer than {seconds} s", "; it was left behind") from None
         if error is not None:
-            raised = f"the hook {name} raised {type(error).__name__}"
+            problem = f"the hook {name} raised {type(error).__name__}"
             if isinstance(error, _EXPECTED):
-                why = one_line("; ".join((str(error), *getattr(error, "__notes__", ()))))
-                _LOG.warning("hook %s failed in conversation %r: %s", name, chat_id, why)
-                return None, raised, f": {why}"
+                reason = one_line("; ".join((str(error), *getattr(error, "__notes__", ()))))
+                _LOG.warning("hook %s failed in conversation %r: %s", name, chat_id, reason)
+                raise _HookFailed(problem, f": {reason}")
             _LOG.warning("hook %s raised in conversation %r", name, chat_id, exc_info=error)
-            return None, raised, "; the log has its traceback"
+            raise _HookFailed(problem, "; the log has its traceback")
         answer = future.result()
         try:
             if takes and answer is not None and not isinstance(answer, takes):
                 checks.invalid(f"it is {checks.brief(answer)}; return None, or a {takes[0].__name__}")
             _check_answer(answer)
-        except (RefoldError, msgspec.MsgspecError, UnicodeError) as problem:
+        except (RefoldError, msgspec.MsgspecError, UnicodeError) as unusable:
             _LOG.warning(
                 "hook %s returned what cannot be used in conversation %r and counts for nothing: %s",
-                *(name, chat_id, problem),
+                *(name, chat_id, unusable),
             )
-            return None, f"the hook {name} returned what cannot be used", f": {problem}"
-        return answer, None, ""
+            raise _HookFailed(f"the hook {name} returned what cannot be used", f": {unusable}") from None
+        return answer
+
+
+class _HookFailed(Exception):
+    """A hook gave no answer; `details` are what the user should read besides the problem."""
+
+    def __init__(self, problem: str, details: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.details = details
 
 
 def _name_of(hook: Hook) -> str:

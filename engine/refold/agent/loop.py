@@ -193,24 +193,24 @@ class AgentLoop:
         unanswered = unanswered_message(self.chat)
         if unanswered is not None and text in _texts_of(unanswered):
             return self.resume()
-        noticed = len(self._context.notices)
+        notices_before = len(self._context.notices)
         self._begin()
         answer = self._hooks.fire_user_message(self._context, text)
         content = text if answer.modified_message is None else answer.modified_message
         if answer.stop_reason is not None or not content.strip():
             self._hooks.fire_deferred(self._context, ())
             reason = answer.stop_reason or "a hook left nothing of the message"
-            return Turn("", 0, reason, notices=self.notices[noticed:])
+            return Turn("", 0, reason, notices=self.notices[notices_before:])
         if unanswered is not None:
-            said = shorten(_texts_of(unanswered)[0])
+            quote = shorten(_texts_of(unanswered)[0])
             self._context.notify(
-                f"message {unanswered.seq} ({said!r}) has no answer; resume() would have gone on with it"
+                f"message {unanswered.seq} ({quote!r}) has no answer; resume() would have gone on with it"
             )
         self._close_interrupted_calls()
         metadata = ({} if content == text else {ORIGINAL_KEY: text}) | (answer.metadata or {})
         message = self._append("user", content, must_fit=True, metadata=metadata or None)
         self._hooks.fire_deferred(self._context, [message])
-        return self._turn(message, noticed)
+        return self._turn(message, notices_before)
 
     def resume(self) -> Turn:
         """Continue a turn where it stopped because the model failed, the process ended, or a guard blocked.
@@ -221,10 +221,10 @@ class AgentLoop:
         message = unanswered_message(self.chat)
         if message is None:
             checks.invalid(f"the conversation {self.chat.id!r} waits for no answer of the model; call run(text)")
-        noticed = len(self._context.notices)
+        notices_before = len(self._context.notices)
         self._begin()
         self._close_interrupted_calls()
-        return self._turn(message, noticed)
+        return self._turn(message, notices_before)
 
     def _begin(self) -> None:
         """Announce the session before its first message, even if the conversation already contains other events."""
@@ -233,7 +233,7 @@ class AgentLoop:
             if not is_shown(self.chat):
                 self._hooks.fire_session_start(self._context)
 
-    def _turn(self, message: Message, noticed: int) -> Turn:
+    def _turn(self, message: Message, notices_before: int) -> Turn:
         self._usage = Usage()
         self._failures.clear()
         try:
@@ -242,7 +242,7 @@ class AgentLoop:
         except BaseException as error:
             error.add_note(f"message {message.seq} has no answer yet; AgentLoop.resume() goes on with it")
             raise
-        return replace(turn, usage=self._usage, notices=self.notices[noticed:])
+        return replace(turn, usage=self._usage, notices=self.notices[notices_before:])
 
     def _answer(self, query: str) -> Turn:
         """Call the model and execute its tool calls until it makes none or something stops the turn."""
@@ -315,11 +315,11 @@ class AgentLoop:
 
     def _count_failure(self, call: Call, result: ToolResult) -> str | None:
         """Return a reason to end the turn if the same call has failed too often."""
-        own = (call.name, call.arguments)
-        self._failures[own] = 0 if result.outcome in (OK, SKIPPED) else self._failures[own] + 1
-        if self._failures[own] < self._failures_count_max:
+        key = (call.name, call.arguments)
+        failures = self._failures[key] = 0 if result.outcome in (OK, SKIPPED) else self._failures[key] + 1
+        if failures < self._failures_count_max:
             return None
-        return f"the model called {call.name!r} {self._failures[own]} times with the same arguments: {result.text}"
+        return f"the model called {call.name!r} {failures} times with the same arguments: {result.text}"
 
     def _execute(self, call: Call) -> Execution:
         """Execute one call, unless a hook skips it, and record it either way."""
@@ -348,19 +348,18 @@ class AgentLoop:
 
     def _close_interrupted_calls(self) -> None:
         """Answer the interrupted calls at the end of the window, with their recorded results if there are any."""
-        answered: set[str | None] = set()
-        for message in reversed(self.chat.window()):
-            if message.role == "tool":
-                answered.add(message.tool_call_id)
-                continue
-            open_calls = [call for call in calls_of(message.tool_calls) if call.id not in answered]
-            results = self._results(message.seq) if open_calls else {}
-            for call in open_calls:
-                if call.id in results:
-                    self._answer_call(message, call, results[call.id])
-                else:
-                    self._append_output(message, call, INTERRUPTED)
+        window = self.chat.window()
+        caller = next((message for message in reversed(window) if message.role != "tool"), None)
+        if caller is None:
             return
+        answered = {message.tool_call_id for message in window[window.index(caller) + 1 :]}
+        open_calls = [call for call in calls_of(caller.tool_calls) if call.id not in answered]
+        results = self._results(caller.seq) if open_calls else {}
+        for call in open_calls:
+            if call.id in results:
+                self._answer_call(caller, call, results[call.id])
+            else:
+                self._append_output(caller, call, INTERRUPTED)
 
     def _results(self, after: int) -> dict[str, Execution]:
         """Return the results of calls recorded after a seq, keyed by call id."""

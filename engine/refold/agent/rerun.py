@@ -238,9 +238,9 @@ class _Rerun(AgentLoop):
         """Map the sources of an event to seqs here; seqs from before the session are the same in both memories."""
         seqs, places = self._seqs(), self._record.places
         before = min(self._record.rows[0].stamp.seq - 1, self.memory.head)
-        known = {source: source for source in event.sources if source <= before}
-        known |= {source: seqs[places[source]] for source in event.sources if source in places}
-        return [known[source] for source in event.sources if source in known]
+        mapped = {source: source for source in event.sources if source <= before}
+        mapped |= {source: seqs[places[source]] for source in event.sources if source in places}
+        return [mapped[source] for source in event.sources if source in mapped]
 
     def _record_call(self, event: ToolExecuted, sources: Sequence[Any]) -> Stamp:
         return self.chat.session.record_call(

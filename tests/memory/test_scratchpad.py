@@ -41,13 +41,12 @@ def test_what_was_claimed_of_the_conversation_is_checked_at_its_first_mutation()
     memory = Memory()
     claimed = memory.conversation("chat", project="acme")
     memory.conversation("chat", project="other").scratchpad.set("k", "v")
-    for write in (
-        lambda: claimed.scratchpad.set("k", "w"),
-        lambda: claimed.state.set("k", "w"),
-        lambda: claimed.session.note_finding("w"),
-    ):
-        with refused(memory, InvalidInput, "belongs to project 'other'"):
-            write()
+    with refused(memory, InvalidInput, "belongs to project 'other'"):
+        claimed.scratchpad.set("k", "w")
+    with refused(memory, InvalidInput, "belongs to project 'other'"):
+        claimed.state.set("k", "w")
+    with refused(memory, InvalidInput, "belongs to project 'other'"):
+        claimed.session.note_finding("w")
     settled = memory.conversation("chat", window_tokens=128_000)
     settled.scratchpad.set("k", "w")
     memory.conversation("chat").set_window_tokens(50)

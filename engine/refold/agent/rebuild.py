@@ -118,11 +118,12 @@ class Rebuilt(Struct, frozen=True):
     differing: tuple[str, ...]
 
 
-def rebuild(memory: Memory, core: Core, seq: int) -> Rebuilt:
+def rebuild(core: Core, at: int | None, seq: int) -> Rebuilt:
     """Rebuild the context that was shown at a seq from the log, and compare it with its hashes.
 
     Raises `NotFound` if no context was shown at the seq or it was erased, `InvalidInput` if another renderer made it.
     """
+    memory = Memory._from_core(core, at)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     for event, stamp in memory.events(after=checks.count(seq, "seq") - 1 if seq else 0, until=seq):
         if isinstance(event, ContextShown) and stamp.seq == seq:
             break

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -22,21 +22,18 @@ from refold.event import (
     unpack_json,
 )
 from refold.fold import State
-from refold.memory.core import Core, core_of
+from refold.memory.core import Core
 from refold.memory.reasons import Revision
 from refold.message import MessageAppended
-from refold.views.board import BOARD, MESSAGES, PARTS, BoardChanged, BoardMessageAppended
-from refold.views.files import FILES, ROOT, FileCreated, FileEdited, splice
+from refold.views.board import BOARD, MESSAGES, BoardChanged, BoardMessageAppended
+from refold.views.files import FILES, FileCreated, FileEdited, splice
 from refold.views.profile import PROFILE
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
 from refold.views.skills import SKILLS, SkillLearned, SkillRefined
 from refold.views.state import STATE, TEMP
-from refold.views.store import DEFAULTS, SWITCHES
+from refold.views.store import SWITCHES
 from refold.views.table import TABLE
-
-if TYPE_CHECKING:
-    from refold.memory.memory import Memory
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _CAUSES_COUNT_MAX: Final = 32
@@ -67,40 +64,6 @@ _VALUES: Final[dict[str, Callable[[Any], Any]]] = {
     "skill note": lambda event: event.text,
 }
 """How to get the value that an event gives to a key, by kind."""
-
-_OF_CONVERSATION: Final = ("scratchpad", "state", "board")
-_OF_STORE: Final = ("profile", "setting", "file", "skill")
-
-
-def all_values(
-    memory: "Memory", key: object, conversation: object, of: object, name: object, line: int | None
-) -> list[Revision]:
-    """Return the values of a key, of the kind asked for or of the first kind that ever had it."""
-    chat = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
-    known, owner = checks.key(key), checks.name(name, "name")
-    kinds = _OF_STORE if chat is None else _OF_CONVERSATION
-    asked = kinds if of is None else (checks.one_of(of, "of", (*_OF_CONVERSATION, *_OF_STORE)),)
-    if asked[0] not in kinds:
-        checks.invalid(f"of is {asked[0]!r}, which {'needs a' if chat is None else 'belongs to no'} conversation")
-    found: list[Revision] = []
-    for kind in asked:
-        if kind == "file" and (of or known.startswith(ROOT)):
-            found = list(memory.files(owner).blame(known, line))
-        elif kind == "skill":
-            core, at = core_of(memory)
-            found = skill_revisions(core, f"skills/{owner}", known, line, at)
-        elif kind == "profile":
-            found = memory.profile(owner).blame(known)
-        elif kind == "setting" and (of or known in DEFAULTS):
-            found = memory.settings.blame(known)
-        elif kind == "board" and (of or known in PARTS):
-            found = memory.board(session=chat).blame(known)
-        elif kind in ("scratchpad", "state"):
-            handle = memory.conversation(chat or "")
-            found = handle.scratchpad.blame(known) if kind == "scratchpad" else handle.state.blame(known)
-        if found:
-            return found
-    return found
 
 
 def board_revisions(core: Core, stream: str, fields: Sequence[str], at: int | None) -> list[Revision]:

@@ -18,9 +18,8 @@ from refold.memory import wires
 from refold.memory.conversation_handle import Claims, ConversationHandle
 from refold.memory.core import Core, core_of
 from refold.memory.options import MutationOptions, mutation, nanoseconds, parse_options, seq_at
-from refold.memory.questions import bisect
 from refold.memory.scratchpad import Scratchpad
-from refold.memory.snapshot import Snapshot, steps
+from refold.memory.snapshot import Snapshot, bisect, steps
 from refold.message import PROMPT_ROLES, ROLES, Message, MessageAppended, message_event
 from refold.results import Receipt
 from refold.views.scratchpad import SCRATCH

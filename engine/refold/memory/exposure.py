@@ -1,7 +1,7 @@
 """Exposure: the contexts, recalls and windows in which a model saw something, and its answers."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from refold import checks, fold
 from refold.engine.scan import EventFilter
@@ -12,7 +12,8 @@ from refold.limits import PAGE_EVENTS
 from refold.log.protocol import scan
 from refold.log.record import SEQ
 from refold.memory.blame import KEY_KINDS, revisions
-from refold.memory.core import Core, core_of
+from refold.memory.core import Core
+from refold.memory.extensions import call_extension
 from refold.memory.reasons import Exposure, Influence, sentence_of
 from refold.memory.subjects import (
     Stay,
@@ -29,9 +30,6 @@ from refold.message import MessageAppended, MessageReplaced
 from refold.views.session import ContextShown
 from refold.views.skills import SkillLearned
 from refold.views.window import WINDOW, MessagesRecalled
-
-if TYPE_CHECKING:
-    from refold.memory.memory import Memory
 
 _SHOWN_RANKING: Final = "shown"
 """The ranking of recalls that only record that a context showed memories."""
@@ -66,7 +64,7 @@ Above this number of subjects, it is enough that a context showed the part for t
 class Display(NamedTuple):
     """A context that was shown to a model, with the budget, the plan and the skills that its event recorded."""
 
-    memory: "Memory"
+    core: Core
     event: ContextShown
     seq: int
     stream: str
@@ -75,7 +73,7 @@ class Display(NamedTuple):
     skills: list[tuple[str, str, float]]
 
     @classmethod
-    def of(cls, memory: "Memory", recorded: Recorded) -> "Display":
+    def of(cls, core: Core, recorded: Recorded) -> "Display":
         """Return the context of an event."""
         event, stamp = recorded
         assert isinstance(event, ContextShown), event
@@ -83,12 +81,12 @@ class Display(NamedTuple):
         plan: dict[str, Any]
         budget, plan = unpack_json(event.budget) if event.budget else ({}, {})
         skills: list[tuple[str, str, float]] = unpack_json(event.skills) if event.skills else []
-        return cls(memory, event, stamp.seq, stamp.stream, budget, plan, skills)
+        return cls(core, event, stamp.seq, stamp.stream, budget, plan, skills)
 
     def rebuild(self) -> Any:
         """Rebuild the context; return ``None`` if this installation cannot."""
         try:
-            return self.memory.rebuild(self.seq).context
+            return call_extension("rebuild", self.core, None, self.seq).context
         except NotFound:
             return None
 
@@ -110,10 +108,10 @@ class Display(NamedTuple):
         count = len(self.plan.get("places", ()))
         return count > 0 and seq in self.event.sources[-count:]
 
-    def replacement_of(self, core: Core, subject: Subject) -> int:
+    def replacement_of(self, subject: Subject) -> int:
         """Return the seq of the content that replaced a message's own, if that is what it quotes, else 0."""
         for seq in self.event.sources[len(self.event.sources) - len(self.plan.get("places", ())) :]:
-            event = core.event(seq).event
+            event = self.core.event(seq).event
             if isinstance(event, MessageReplaced) and (event.id, event.origin) == (subject.key, subject.seq):
                 return seq
         return 0
@@ -122,7 +120,7 @@ class Display(NamedTuple):
         """Return whether a message is the question that it shows although the window had evicted it."""
         return bool(message_id) and message_id == self.plan.get("question")
 
-    def shows(self, core: Core, subject: Subject) -> bool:
+    def shows(self, subject: Subject) -> bool:
         """Return whether it shows a subject."""
         event = self.event
         if subject.kind == "memory":
@@ -130,10 +128,10 @@ class Display(NamedTuple):
         if subject.kind == "episode":
             return subject.seq in self.plan.get("episodes", ())
         if subject.kind == "skill":
-            name = skill_name(core, subject)
+            name = skill_name(self.core, subject)
             return name in [each for each, _, _ in self.skills] and name in self.list_skills()
         if subject.kind == "message":
-            return self.quotes(subject.seq) or self.asks(subject.key) or self._has_in_window(core, subject)
+            return self.quotes(subject.seq) or self.asks(subject.key) or self._has_in_window(subject)
         if not event.names:  # It was erased: it may have shown everything there was, so it counts.
             return subject.seq <= event.origin
         part = PARTS.get(subject.kind, "")
@@ -142,16 +140,16 @@ class Display(NamedTuple):
         is_of_others = name != owner
         if part not in event.names or is_of_others or subject.seq > event.origin:
             return False
-        origin = core.event(subject.seq)
+        origin = self.core.event(subject.seq)
         if origin.stamp.erased:
             return True  # Its text is gone and cannot be looked for: it is enough that the part for its kind was shown.
         words = subject.key or getattr(origin.event, "text", "") or getattr(origin.event, "path", "")
         text = self.text(part)
         return all(word in text for word in words.split()[:_WORDS_COUNT])
 
-    def _has_in_window(self, core: Core, subject: Subject) -> bool:
+    def _has_in_window(self, subject: Subject) -> bool:
         event = self.event
-        is_held, count = core.read_written(
+        is_held, count = self.core.read_written(
             self.stream,
             lambda state: (state.part(WINDOW).find(subject.key) is not None, state.part(WINDOW).tokens),
             event.origin,
@@ -171,13 +169,11 @@ def skill_name(core: Core, subject: Subject) -> str:
     return event.name if isinstance(event, SkillLearned) and event.id == subject.key else subject.key
 
 
-def exposures(
-    memory: "Memory", core: Core, subject: Subject, at: int, known_stays: Iterable[Stay] | None = None
-) -> list[Recorded]:
+def exposures(core: Core, subject: Subject, at: int, known_stays: Iterable[Stay] | None = None) -> list[Recorded]:
     """Return the contexts and the recalls that showed a subject, oldest first."""
 
     def shows(recorded: Recorded) -> bool:
-        return Display.of(memory, recorded).shows(core, subject)
+        return Display.of(core, recorded).shows(subject)
 
     if subject.kind == "memory":
         found = core.events(EventFilter((subject.key.encode(),)), until=at)
@@ -189,7 +185,7 @@ def exposures(
         shown = [each for span in spans for each in _contexts(core, subject.stream, *span) if shows(each)]
         known = {each.stamp.seq for each in shown}
         quoting = [each for each in _citations(core, subject.seq, at) if each.stamp.seq not in known]
-        displays = [(each, Display.of(memory, each)) for each in quoting if isinstance(each.event, ContextShown)]
+        displays = [(each, Display.of(core, each)) for each in quoting if isinstance(each.event, ContextShown)]
         shown += [each for each, display in displays if display.quotes(subject.seq) or display.asks(subject.key)]
         recalls = core.events(EventFilter((), (MessagesRecalled,)), subject.stream, after=subject.seq, until=at)
         shown += [
@@ -198,7 +194,7 @@ def exposures(
         return sorted(shown, key=lambda each: each.stamp.seq)
     if subject.kind in KEY_KINDS and subject.key and not subject.seq:
         values = {value.seq for value in revisions(core, subject.stream, subject.kind, subject.key, at)}
-        shown = [each for seq in values for each in exposures(memory, core, subject._replace(seq=seq), at)]
+        shown = [each for seq in values for each in exposures(core, subject._replace(seq=seq), at)]
         return sorted({each.stamp.seq: each for each in shown}.values(), key=lambda each: each.stamp.seq)
     if subject.kind not in PARTS or not subject.seq:
         return []
@@ -246,19 +242,18 @@ def _citations(core: Core, seq: int, at: int) -> list[Recorded]:
 # Influence: the turns that held something.
 
 
-def influence_of(memory: "Memory", x: object, conversation: object) -> Influence:
+def influence_of(core: Core, frozen: int | None, x: object, conversation: object) -> Influence:
     """Return the turns that held what a caller refers to."""
-    core, frozen = core_of(memory)
     at = core.engine.reader.current_head() if frozen is None else frozen
     found = find_subjects(core, x, name_of(conversation), at, has_values=True)
     about = str(found[0]) if len(found) == 1 else checks.brief(x)
-    return influence(memory, core, found, about, at)
+    return influence(core, found, about, at)
 
 
-def influence(memory: "Memory", core: Core, subjects: Collection[Subject], about: str, at: int) -> Influence:
+def influence(core: Core, subjects: Collection[Subject], about: str, at: int) -> Influence:
     """Return the turns of a model that held any of the subjects, in the order of their answers."""
     turns: dict[tuple[str, int, int], Exposure] = {}
-    for conversation, answer, seen in _turns(memory, core, subjects, at):
+    for conversation, answer, seen in _turns(core, subjects, at):
         known = (conversation, answer, 0 if answer else seen)
         if known not in turns:
             text, then = _answer(core, conversation, answer, at)
@@ -267,12 +262,12 @@ def influence(memory: "Memory", core: Core, subjects: Collection[Subject], about
     return Influence(about, tuple(ordered))
 
 
-def _turns(memory: "Memory", core: Core, subjects: Collection[Subject], at: int) -> Iterator[tuple[str, int, int]]:
+def _turns(core: Core, subjects: Collection[Subject], at: int) -> Iterator[tuple[str, int, int]]:
     """Yield conversation, answer and the seq of what was seen for each turn, some turns more than once."""
     messages: dict[str, list[Subject]] = {}
     memories = spans_of(core, (subject for subject in subjects if subject.kind == "memory"), at)
     answers: dict[str, tuple[int, int]] = {}
-    for stream, seq in _display_seqs(memory, core, subjects, memories, at):
+    for stream, seq in _display_seqs(core, subjects, memories, at):
         begin, answer = answers.get(stream, (0, 0))
         if not 0 < begin <= seq or 0 < answer <= seq:  # Otherwise the answer is the same as for the showing before.
             answer = _answer_after(core, stream, seq, at)
@@ -287,7 +282,6 @@ def _turns(memory: "Memory", core: Core, subjects: Collection[Subject], at: int)
 
 
 def _display_seqs(
-    memory: "Memory",
     core: Core,
     subjects: Collection[Subject],
     memories: Mapping[str, Iterable[tuple[int, int]]],
@@ -307,7 +301,7 @@ def _display_seqs(
                 yield f"{_CONVERSATION}{event.conversation}", stamp.seq
     if len(others) <= _PASS_COUNT_MIN:
         for subject in others:
-            yield from ((each.stamp.stream, each.stamp.seq) for each in exposures(memory, core, subject, at))
+            yield from ((each.stamp.stream, each.stamp.seq) for each in exposures(core, subject, at))
         return
     # For very many subjects, as in an erasure, it is enough that the part for their kind was shown.
     seqs = {subject.seq for subject in others}
@@ -395,8 +389,6 @@ def _answer(core: Core, conversation: str, answer: int, at: int) -> tuple[str, t
 
 def reach(core: Core, seqs: Collection[int]) -> tuple[int, int]:
     """Return the numbers of turns and of conversations in which a model saw what events of any branch brought."""
-    from refold.memory.memory import Memory  # noqa: PLC0415 - it is above this module
-
     reader = core.engine.reader
     numbers = [(found.seq, found.number) for found in reader.log.events_at(sorted(seqs))]
     by_branch: dict[int, list[int]] = {}
@@ -410,8 +402,7 @@ def reach(core: Core, seqs: Collection[int]) -> tuple[int, int]:
             subjects = [
                 subject for recorded in reader.loader.recorded_events(own) for subject in _new_subjects(recorded)
             ]
-        memory = Memory._from_core(there, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        found = influence(memory, there, subjects, "", reader.current_head())
+        found = influence(there, subjects, "", reader.current_head())
         turns, conversations = turns + len(found.turns), conversations + len(found.conversations)
     return turns, conversations
 

@@ -1,12 +1,9 @@
 """Public methods implemented by the layers above, which this layer must not import, and works without."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from refold.errors import NotFound
-
-if TYPE_CHECKING:
-    from refold.memory.memory import Memory
 
 _EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
     "async_hooks": ("refold.agent.hooks", "async_hooks_of"),
@@ -15,17 +12,14 @@ _EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
     "mirror": ("refold.mirror", "mirror_of"),
     "rebuild": ("refold.agent.rebuild", "rebuild"),
     "show": ("refold.agent.rebuild", "show"),
-    "skills": ("refold.skills", "skills_of"),
+    "skills": ("refold.skills", "Skills"),
     "tools": ("refold.agent.builtin", "tools_of"),
 }
-"""The module and the function behind each name; the function's first argument is the memory."""
+"""The module and the function behind each name."""
 
 
-def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any) -> Any:
-    """Call the function behind a name with a memory and further arguments.
-
-    Raises ``NotFound`` if this installation lacks its module.
-    """
+def call_extension(name: str, *arguments: Any, **options: Any) -> Any:
+    """Call the function behind a name; raise ``NotFound`` if this installation lacks its module."""
     module, function = _EXTENSIONS[name]
     try:
         home = import_module(module)
@@ -35,4 +29,4 @@ def call_extension(name: str, memory: "Memory", *arguments: Any, **options: Any)
         raise NotFound(
             f"memory.{name} lives in {module}, which this installation lacks; install refold whole"
         ) from error
-    return getattr(home, function)(memory, *arguments, **options)
+    return getattr(home, function)(*arguments, **options)

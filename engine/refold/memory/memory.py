@@ -21,7 +21,7 @@ from refold.memory.extensions import call_extension
 from refold.memory.options import MutationOptions, Progress, mutation, parse_options, seq_at, zone
 from refold.memory.references import cause_of
 from refold.memory.share import Terms, open_core
-from refold.memory.snapshot import Snapshot
+from refold.memory.snapshot import Snapshot, bisect
 from refold.results import Backup, Change, Hits, Loaded, Receipt, Report, Stats
 from refold.text import ByteClassCounter, TokenCounter
 from refold.views.window import POLICIES, POLICY
@@ -332,29 +332,30 @@ class Memory:
 
     # From the layers above.
 
-    def _extension(self, name: str) -> Any:
-        """Return an extension, created once per handle so that registrations with it are kept.
-
-        The extension gets its own handle, so that no reference cycle keeps this one alive.
-        """
+    def _extension(self, name: str, *arguments: Any) -> Any:
+        """Return an extension, created once per handle so that registrations with it are kept."""
         if name not in self._made:
-            self._made.setdefault(name, call_extension(name, Memory._from_core(self._core, self._at)))
+            self._made.setdefault(name, call_extension(name, *arguments))
         return self._made[name]
+
+    def _copy(self) -> "Memory":
+        """Return a handle for an extension, so that no reference cycle keeps this one alive."""
+        return Memory._from_core(self._core, self._at)
 
     @property
     def tools(self) -> Any:
         """A ``refold.agent.ToolRegistry``: the built-in tools and those registered with this handle."""
-        return self._extension("tools")
+        return self._extension("tools", self._copy())
 
     @property
     def hooks(self) -> Any:
         """A ``refold.agent.Hooks``: the functions registered with this handle for the eight points of a session."""
-        return self._extension("hooks")
+        return self._extension("hooks", self._copy())
 
     @property
     def skills(self) -> Any:
         """A ``refold.skills.Skills``: learned skills, switches, selections, uses; ``with_roots(roots)`` adds files."""
-        return self._extension("skills")
+        return self._extension("skills", self._core, self._at)
 
     def context(
         self,
@@ -405,7 +406,7 @@ class Memory:
 
     def rebuild(self, seq: int) -> Any:
         """Return a ``Rebuilt``: the context shown at a seq, rebuilt from the log, and whether it is byte-identical."""
-        return call_extension("rebuild", self, self._core, seq)
+        return call_extension("rebuild", self._core, self._at, seq)
 
     def mirror(
         self,
@@ -610,7 +611,7 @@ class Memory:
         >>> memory.bisect(lambda memory: memory.profile().get("theme") == "light").stamp.seq
         2
         """
-        return questions.bisect(self._core, self.at, predicate, after=after, until=until, at=self._at)
+        return bisect(self._core, self.at, predicate, after=after, until=until, at=self._at)
 
     why, blame, influence, health = questions.why, questions.blame, questions.influence, questions.health
 

@@ -1,26 +1,24 @@
-"""Verbs of a memory that answer questions: those that need a log (why, blame, influence, bisect), and health."""
+"""Verbs of a memory that answer questions: those that need a log (why, blame, influence), and health."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from refold import checks
 from refold.engine import health as engine_health
-from refold.errors import InvalidInput
-from refold.event import Recorded
 from refold.limits import LAG_SECONDS_MAX
-from refold.memory.core import Core, core_of
-from refold.memory.options import seq_at
+from refold.memory.core import core_of
 from refold.results import Health
+from refold.views.board import PARTS
+from refold.views.files import ROOT
+from refold.views.store import DEFAULTS
 
 if TYPE_CHECKING:
     import datetime
+    from collections.abc import Sequence
 
     from refold.memory.conversation import Conversation
     from refold.memory.memory import Memory
     from refold.memory.reasons import Influence, Revision, Why
     from refold.results import Hits
-
-T = TypeVar("T")
 
 
 def why(
@@ -49,7 +47,7 @@ def why(
     """
     from refold.memory.why import answer  # noqa: PLC0415 - loaded only when used
 
-    return answer(self if at is None else self.at(at), x, conversation, missing_from)
+    return answer(*core_of(self if at is None else self.at(at)), x, conversation, missing_from)
 
 
 def blame(
@@ -75,9 +73,46 @@ def blame(
     >>> [(revision.seq, revision.value, revision.actor) for revision in memory.blame("theme")]
     [(1, 'dark', 'host'), (2, 'light', 'host')]
     """
-    from refold.memory.blame import all_values  # noqa: PLC0415 - loaded only when used
+    chat = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
+    key, name = checks.key(key), checks.name(name, "name")
+    kinds = _OF_STORE if chat is None else _OF_CONVERSATION
+    if of is not None and checks.one_of(of, "of", (*_OF_CONVERSATION, *_OF_STORE)) not in kinds:
+        checks.invalid(f"of is {of!r}, which {'needs a' if chat is None else 'belongs to no'} conversation")
+    for kind in kinds if of is None else (of,):
+        values = list(_blame(self, kind, key, chat or "", name, line, is_chosen=of is not None))
+        if values:
+            return values
+    return []
 
-    return all_values(self, key, conversation, of, name, line)
+
+_OF_CONVERSATION: Final = ("scratchpad", "state", "board")
+_OF_STORE: Final = ("profile", "setting", "file", "skill")
+
+
+def _blame(
+    memory: "Memory", kind: str, key: str, chat: str, name: str, line: int | None, *, is_chosen: bool
+) -> "Sequence[Revision]":
+    """Return the values of a key of one kind; unless the kind was chosen, none for a key that it cannot have."""
+    match kind:
+        case "scratchpad":
+            return memory.conversation(chat).scratchpad.blame(key)
+        case "state":
+            return memory.conversation(chat).state.blame(key)
+        case "board" if is_chosen or key in PARTS:
+            return memory.board(session=chat).blame(key)
+        case "profile":
+            return memory.profile(name).blame(key)
+        case "setting" if is_chosen or key in DEFAULTS:
+            return memory.settings.blame(key)
+        case "file" if is_chosen or key.startswith(ROOT):
+            return memory.files(name).blame(key, line)
+        case "skill":
+            from refold.memory.blame import skill_revisions  # noqa: PLC0415 - loaded only when used
+
+            core, at = core_of(memory)
+            return skill_revisions(core, f"skills/{name}", key, line, at)
+        case _:
+            return []
 
 
 def influence(
@@ -95,37 +130,7 @@ def influence(
     """
     from refold.memory.exposure import influence_of  # noqa: PLC0415 - loaded only when used
 
-    return influence_of(self if at is None else self.at(at), x, conversation)
-
-
-def bisect(
-    core: Core,
-    frozen: Callable[[int], T],
-    predicate: Callable[[T], object],
-    *,
-    after: object,
-    until: object,
-    at: int | None,
-) -> Recorded | None:
-    """Return the event that made a predicate of ``frozen(seq)`` true, or ``None`` if it is not true at the end."""
-    head = core.engine.reader.current_head() if at is None else at
-    low = seq_at(core.engine, after, head)
-    high = head if until is None else seq_at(core.engine, until, head)
-    if low > high:
-        raise InvalidInput(f"after is seq {low}, behind until, which is seq {high}; give an earlier after")
-    if not callable(predicate):
-        checks.invalid(f"predicate must be a function, not {type(predicate).__name__} ({checks.brief(predicate)})")
-    if predicate(frozen(low)):
-        raise InvalidInput(f"the predicate is true at seq {low} already; give an `after` at which it is not")
-    if not predicate(frozen(high)):
-        return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if predicate(frozen(middle)):
-            high = middle
-        else:
-            low = middle
-    return next(core.engine.reader.all_events(high - 1, high, core.branch), None)
+    return influence_of(*core_of(self if at is None else self.at(at)), x, conversation)
 
 
 def health(self: "Memory", *, max_lag_seconds: int = LAG_SECONDS_MAX) -> Health:

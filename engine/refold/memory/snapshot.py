@@ -31,7 +31,7 @@ from refold.event import (
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, REDO_COUNT_MAX
 from refold.memory.core import Core
-from refold.memory.options import Options
+from refold.memory.options import Options, seq_at
 from refold.message import ROLES, Message, MessageAppended, MessageReplaced, imported_messages, plain_message
 from refold.results import Change
 from refold.text import sha256
@@ -672,6 +672,36 @@ def _evicted_messages(
         yield from (message for message_id, message in before.items() if message_id not in after)
     if isinstance(event, MessageAppended) and event.id not in after and not _is_orphan(event, before):
         yield Message(event, stamp)
+
+
+def bisect(
+    core: Core,
+    frozen: Callable[[int], T],
+    predicate: Callable[[T], object],
+    *,
+    after: object,
+    until: object,
+    at: int | None,
+) -> Recorded | None:
+    """Return the event that made a predicate of ``frozen(seq)`` true, or ``None`` if it is not true at the end."""
+    head = core.engine.reader.current_head() if at is None else at
+    low = seq_at(core.engine, after, head)
+    high = head if until is None else seq_at(core.engine, until, head)
+    if low > high:
+        raise InvalidInput(f"after is seq {low}, behind until, which is seq {high}; give an earlier after")
+    if not callable(predicate):
+        checks.invalid(f"predicate must be a function, not {type(predicate).__name__} ({checks.brief(predicate)})")
+    if predicate(frozen(low)):
+        raise InvalidInput(f"the predicate is true at seq {low} already; give an `after` at which it is not")
+    if not predicate(frozen(high)):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if predicate(frozen(middle)):
+            high = middle
+        else:
+            low = middle
+    return next(core.engine.reader.all_events(high - 1, high, core.branch), None)
 
 
 def is_embedded(state: State) -> bool:

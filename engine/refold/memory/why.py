@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -15,9 +15,13 @@ from refold.errors import InvalidInput, NotFound
 from refold.event import FLAG_BASE, Erased, Event, Recorded, Stamp, StateImported
 from refold.fold import State
 from refold.index.ranking import DEFAULT, ranking_of
+from refold.memory import messages
 from refold.memory.blame import KEY_KINDS, causes_of, origins, revisions, setter_of
-from refold.memory.core import Core, core_of
+from refold.memory.core import Core
 from refold.memory.exposure import PARTS, Display, exposures, skill_name
+from refold.memory.extensions import call_extension
+from refold.memory.handles import Settings
+from refold.memory.project import Project
 from refold.memory.reasons import Reason, Why, reason_of, shorten
 from refold.memory.search import DEFAULTS
 from refold.memory.subjects import (
@@ -47,9 +51,6 @@ from refold.views.session import SESSION, WORK, ContextShown
 from refold.views.skills import SKILLS, LearnedSkill, SkillsSelected
 from refold.views.window import MessagesRecalled
 
-if TYPE_CHECKING:
-    from refold.memory.memory import Memory
-
 _IMPORTANCE_MIN: Final[float] = DEFAULTS.get("min_importance", 0.0)
 _RANKS: Final = {"message": 1, "event": 2}
 _EVERY: Final = 1_000_000  # More hits than any search returns.
@@ -57,19 +58,18 @@ _SUBJECTS_COUNT_MAX: Final = 20  # Only the newest subjects of a text get an ans
 _SHOWN_COUNT_MAX: Final = 20  # Only the newest contexts and recalls of a subject are listed.
 
 
-def answer(memory: "Memory", x: object, conversation: object, missing_from: object) -> Why:
+def answer(core: Core, frozen: int | None, x: object, conversation: object, missing_from: object) -> Why:
     """Return the answer for a live or frozen memory."""
-    core, frozen = core_of(memory)
     at = core.engine.reader.current_head() if frozen is None else frozen
     found = find_subjects(core, x, name_of(conversation), at)
     steps: list[Reason] = []
     present: list[str] = []
     for subject in _newest_subjects(found):
-        own = list(_life(memory, core, subject, at))
+        own = list(_life(core, subject, at))
         if _is_there(core, subject, at):
             present.append(str(subject))
         if missing_from is not None:
-            own += _absence(memory, core, subject, missing_from, at)
+            own += _absence(core, frozen, subject, missing_from, at)
         steps += [replace(step, subject=str(subject)) for step in own]
     if len(found) > _SUBJECTS_COUNT_MAX:
         steps.append(
@@ -98,7 +98,7 @@ def _newest_subjects(found: Sequence[Subject]) -> list[Subject]:
 # Lives: the events that brought a subject, changed it, and took it away.
 
 
-def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[Reason]:
+def _life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
     own: list[Stay] | None = None
     if subject.kind == "message":
         own = list(stays(core, subject.stream, subject.key, subject.seq, at))
@@ -111,22 +111,22 @@ def _life(memory: "Memory", core: Core, subject: Subject, at: int) -> Iterator[R
         yield from _origin_reasons(core, event_at(core, subject.seq, at), at)
     else:
         yield from _item_life(core, subject, at)
-    shown = exposures(memory, core, subject, at, own)
+    shown = exposures(core, subject, at, own)
     if len(shown) > _SHOWN_COUNT_MAX:
         yield Reason(
             "shown", f"{len(shown) - _SHOWN_COUNT_MAX} earlier contexts and recalls showed it too; ask `influence`"
         )
     for recorded in shown[-_SHOWN_COUNT_MAX:]:
-        yield reason_of("shown", recorded, text=_display_text(memory, subject, recorded))
+        yield reason_of("shown", recorded, text=_display_text(core, subject, recorded))
 
 
-def _display_text(memory: "Memory", subject: Subject, recorded: Recorded) -> str:
+def _display_text(core: Core, subject: Subject, recorded: Recorded) -> str:
     """Describe the part in which a context showed a subject, and for which query; empty for other events."""
     event = recorded.event
     if not isinstance(event, ContextShown) or recorded.stamp.erased:
         return ""
     query = f", for {shorten(event.query)!r}" if event.query else ""
-    return f"a context showed it in its part {_part_of(subject, Display.of(memory, recorded))}{query}"
+    return f"a context showed it in its part {_part_of(subject, Display.of(core, recorded))}{query}"
 
 
 def _part_of(subject: Subject, display: Display) -> str:
@@ -377,19 +377,19 @@ def _events_of(core: Core, sought: EventFilter, stream: str, after: int, at: int
 # Absence: why a search, a recall or a context did not show a subject.
 
 
-def _absence(memory: "Memory", core: Core, subject: Subject, missing_from: object, at: int) -> Iterator[Reason]:
+def _absence(core: Core, frozen: int | None, subject: Subject, missing_from: object, at: int) -> Iterator[Reason]:
     if isinstance(missing_from, str):
-        yield from _search_absence(memory, subject, missing_from, {})
+        yield from _search_absence(core, frozen, subject, missing_from, {})
     elif isinstance(missing_from, Hits):
         options = {"top_k": max(len(missing_from), 1), "ranking": missing_from.ranking}
-        yield from _search_absence(memory, subject, missing_from.query, options)
+        yield from _search_absence(core, frozen, subject, missing_from.query, options)
     else:
         recorded = event_at(core, checks.integer(missing_from, "missing_from", 1, at, "the head"), at)
         event, stamp = recorded
         if isinstance(event, (MemoriesRecalled, MessagesRecalled)):
-            yield from _recall_absence(memory, subject, event, stamp)
+            yield from _recall_absence(core, subject, event, stamp)
         elif isinstance(event, ContextShown):
-            yield _context_absence(memory, core, subject, recorded)
+            yield _context_absence(core, subject, recorded)
         else:
             raise InvalidInput(
                 f"seq {stamp.seq} is no recall and no context that was shown; give one of those, or a query"
@@ -397,7 +397,7 @@ def _absence(memory: "Memory", core: Core, subject: Subject, missing_from: objec
 
 
 def _recall_absence(
-    memory: "Memory", subject: Subject, event: MemoriesRecalled | MessagesRecalled, stamp: Stamp
+    core: Core, subject: Subject, event: MemoriesRecalled | MessagesRecalled, stamp: Stamp
 ) -> Iterator[Reason]:
     """Yield why a recall did not find a subject."""
     options: dict[str, Any] = {"top_k": max(len(event.ids), 1)}
@@ -408,21 +408,23 @@ def _recall_absence(
     elif subject.stream != stamp.stream:
         yield Reason("hidden", f"the recall at seq {stamp.seq} was one of {stamp.stream}, and looked nowhere else")
     else:
-        yield from _search_absence(memory.at(stamp.seq - 1), subject, event.query, options)
+        yield from _search_absence(core, stamp.seq - 1, subject, event.query, options)
 
 
-def _search_absence(memory: "Memory", subject: Subject, query: str, options: dict[str, Any]) -> Iterator[Reason]:
+def _search_absence(
+    core: Core, at: int | None, subject: Subject, query: str, options: dict[str, Any]
+) -> Iterator[Reason]:
     """Yield the reasons that kept a subject out of the hits of a query: a filter, the floor, or its rank."""
-    name = subject.stream.partition("/")[2]
     top_k: int = options.get("top_k", 10)
     if subject.kind == "message":
-        hits = memory.conversation(name).search(query, top_k=_EVERY, explain=True)
+        hits = messages.search(core, subject.stream, at, query, top_k=_EVERY, roles=None, explain=True)
         yield _rank(hits, top_k, [place for place, hit in enumerate(hits) if hit.entry.id == subject.key], {})
     elif subject.kind == "memory":
-        project = memory.project(name)
+        project = Project(core, subject.stream.partition("/")[2], at)
         entry = project.get(subject.key)
         if entry is None or entry.erased:
-            yield Reason("hidden", f"the search could not find it: it was not in the project at seq {memory.head}")
+            head = core.engine.reader.current_head() if at is None else at
+            yield Reason("hidden", f"the search could not find it: it was not in the project at seq {head}")
             return
         least = _IMPORTANCE_MIN
         if entry.status != ACTIVE or entry.importance < least:
@@ -449,8 +451,7 @@ def _search_absence(memory: "Memory", subject: Subject, query: str, options: dic
             return
         yield _rank(hits, top_k, places, ranking_of(ranking).weights())
     elif subject.kind == "skill":
-        core, _ = core_of(memory)
-        yield Reason("hidden", _verdict(memory, skill_name(core, subject), query))
+        yield Reason("hidden", _verdict(core, at, skill_name(core, subject), query))
     else:
         yield Reason(
             "hidden", f"searches find messages, memories and skills, and this is {_with_article(subject.kind)}"
@@ -480,25 +481,25 @@ def _rank(hits: Hits, top_k: int, places: Sequence[int], weights: dict[str, floa
     )
 
 
-def _context_absence(memory: "Memory", core: Core, subject: Subject, recorded: Recorded) -> Reason:
+def _context_absence(core: Core, subject: Subject, recorded: Recorded) -> Reason:
     """Return why a context that was shown lacks a subject, or a step that says that it has it."""
     where = f"the context at seq {recorded.stamp.seq}"
     if recorded.stamp.erased:
         return reason_of("hidden", recorded, text=f"{where} was erased: only that there was one is known")
-    display = Display.of(memory, recorded)
+    display = Display.of(core, recorded)
     part = PARTS.get(subject.kind, "")
-    if part and display.shows(core, subject):
-        rank = _rank_text(memory, subject, display) if subject.kind == "memory" and display.event.query else ""
+    if part and display.shows(subject):
+        rank = _rank_text(core, subject, display) if subject.kind == "memory" and display.event.query else ""
         return reason_of("shown", recorded, text=f"{where} shows it in its part {_part_of(subject, display)}{rank}")
-    if subject.kind == "message" and (seq := display.replacement_of(core, subject)):
+    if subject.kind == "message" and (seq := display.replacement_of(subject)):
         return reason_of("shown", recorded, text=f"{where} shows the content of seq {seq} in its place")
     room = display.plan.get("tokens", {}).get(part, 0)
     if subject.kind == "memory":
-        text = _memory_absence(memory, subject, display, room)
+        text = _memory_absence(core, subject, display, room)
     elif subject.kind == "message":
-        text = _message_absence(memory, core, subject, display, room)
+        text = _message_absence(core, subject, display, room)
     elif subject.kind == "skill":
-        text = _skill_absence(memory, core, subject, display, room)
+        text = _skill_absence(core, subject, display, room)
     else:
         is_there = part in display.event.names
         text = f"its part {part} has room for {room} tokens" if is_there else f"it has no part {part}"
@@ -506,25 +507,25 @@ def _context_absence(memory: "Memory", core: Core, subject: Subject, recorded: R
     return reason_of("hidden", recorded, text=f"{where} lacks it: {text}")
 
 
-def _message_absence(memory: "Memory", core: Core, subject: Subject, display: Display, room: int) -> str:
+def _message_absence(core: Core, subject: Subject, display: Display, room: int) -> str:
     """Return why a message is not in a context: no room in the window, or no place among the earlier messages."""
     at = display.event.origin
     if is_in_window(core, display.stream, subject.key, at):
         return f"the part window has room for {room} tokens, and the oldest messages were left out"
     is_own = subject.stream == display.stream
     place = f"it was not in the window at seq {at}" if is_own else f"it is a message of {subject.stream}"
-    return f"{place}; {_earlier_absence(memory.at(at), core, subject, display)}"
+    return f"{place}; {_earlier_absence(core, subject, display)}"
 
 
-def _earlier_absence(past: "Memory", core: Core, subject: Subject, display: Display) -> str:
-    """Return why a message is not among the earlier messages of a context; ``past`` is what the context was made of."""
+def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
+    """Return why a message is not among the earlier messages of a context."""
     from refold.memory.earlier import Earlier, EarlierMessages, EarlierQuery, meaning_of, query_of  # noqa: PLC0415 - loaded only for contexts
     from refold.memory.turns import open_turn_of  # noqa: PLC0415 - as above
 
     window = open_turn_of(core, display.stream, display.event.origin).messages
     most = display.budget.get("messages_count")
     query = query_of(display.event.query, window)
-    if not past.settings.get("memory_enabled"):
+    if not Settings(core, display.event.origin).get("memory_enabled"):
         return "the setting memory_enabled was off"
     if not most:
         return "the budget of earlier messages, messages_count, was 0"
@@ -555,8 +556,8 @@ def _with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def _rank_text(memory: "Memory", subject: Subject, display: Display) -> str:
-    place, hits = _search_rank(memory, subject, display)
+def _rank_text(core: Core, subject: Subject, display: Display) -> str:
+    place, hits = _search_rank(core, subject, display)
     if not place:
         return ""
     most = display.budget.get("memories_count") or 0
@@ -564,25 +565,25 @@ def _rank_text(memory: "Memory", subject: Subject, display: Display) -> str:
     return f": it is ranked {place} of {len(hits)}, with a score of {score}, and {most} at most are taken"
 
 
-def _search_rank(memory: "Memory", subject: Subject, display: Display) -> tuple[int, Hits]:
+def _search_rank(core: Core, subject: Subject, display: Display) -> tuple[int, Hits]:
     """Return the rank of a memory for the query of a context, or 0, and all hits."""
-    past = memory.at(display.event.origin).project(display.event.project)
+    past = Project(core, display.event.project, display.event.origin)
     hits = past.search(display.event.query or "", top_k=_EVERY, floor=0.0)
     return next((place for place, hit in enumerate(hits, 1) if hit.entry.id == subject.key), 0), hits
 
 
-def _memory_absence(memory: "Memory", subject: Subject, display: Display, room: int) -> str:
+def _memory_absence(core: Core, subject: Subject, display: Display, room: int) -> str:
     """Return why a memory is not in a context: another project, its rank, or lack of room in the part."""
     event, most = display.event, display.budget.get("memories_count") or 0
     if subject.stream != f"project/{event.project}":
         return f"it shows memories of project {event.project!r}"
-    past = memory.at(event.origin).project(event.project)
+    past = Project(core, event.project, event.origin)
     entry = past.get(subject.key)
     if entry is None or entry.erased:
         return f"it was not in the project at seq {event.origin}"
     if event.query is None:
         return f"{most} memories at most are taken, and the part memories has room for {room} tokens"
-    place, _ = _search_rank(memory, subject, display)
+    place, _ = _search_rank(core, subject, display)
     query = shorten(event.query)
     if not place:
         return f"a search for {query!r} does not find it: its status or its importance is filtered out"
@@ -592,7 +593,7 @@ def _memory_absence(memory: "Memory", subject: Subject, display: Display, room: 
     return f"it is ranked {place} for {query!r}; the part memories has room for {room} tokens and shows {count}"
 
 
-def _skill_absence(memory: "Memory", core: Core, subject: Subject, display: Display, room: int) -> str:
+def _skill_absence(core: Core, subject: Subject, display: Display, room: int) -> str:
     """Return why a skill is not in a context: its share of the budget cut it, or the selection skipped it."""
     name, names = skill_name(core, subject), [each for each, _, _ in display.skills]
     if name in names:
@@ -607,7 +608,7 @@ def _skill_absence(memory: "Memory", core: Core, subject: Subject, display: Disp
     query = display.event.query if selection is None else selection.query
     if not query:
         return chosen
-    return f"{chosen}; {_verdict(memory.at(display.event.origin), name, query)}"
+    return f"{chosen}; {_verdict(core, display.event.origin, name, query)}"
 
 
 def _last_selection(core: Core, display: Display) -> SkillsSelected | None:
@@ -619,10 +620,10 @@ def _last_selection(core: Core, display: Display) -> SkillsSelected | None:
     return next((each for each in selections if each.conversation == conversation), None)
 
 
-def _verdict(memory: "Memory", name: str, query: str) -> str:
+def _verdict(core: Core, at: int | None, name: str, query: str) -> str:
     """Return how a skill scores for a query; the memory does not know the text of skills in files."""
     try:
-        return str(memory.skills.explain(name, query))
+        return str(call_extension("skills", core, at).explain(name, query))
     except NotFound:
         return (
             f"it is no learned skill, so ask the handle that reads its file: skills.explain({name!r}, "

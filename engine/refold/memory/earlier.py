@@ -32,6 +32,7 @@ from refold.views.session import SESSION
 if TYPE_CHECKING:
     from refold.index.messages import MessageMatch, MessageView
     from refold.memory.core import Core
+    from refold.memory.message_indexes import MessageIndexes
 
 _ROLES: Final = ("user", "assistant")
 _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of a long query: each word takes time.
@@ -549,9 +550,6 @@ class _NewestEvents:
 
     def looks(self, query: EarlierQuery, after: int, end: int) -> "Iterator[tuple[MessageView, Any]]":
         """Yield the rows that a conversation searches, each time with a mask of those it can find."""
-        from refold.memory.message_indexes import MessageIndexes  # noqa: PLC0415 - imported on first use
-
-        indexes = self._core.part(MessageIndexes)
         stream, project, shown, model = query.stream, query.project, query.shown, query.meaning and query.meaning.model
         own = self._scope_name(stream)
         common = f"project/{project}"
@@ -560,9 +558,15 @@ class _NewestEvents:
             if any(seq not in shown for seq in reversed(seqs)):
                 first = max(after, seqs[self._first_place(name, end)] - 1)
                 key, block = self._block_of(name, end)
-                look, numbers = indexes.of_events(key, block.seqs, first, end, model)
+                look, numbers = self._indexes.of_events(key, block.seqs, first, end, model)
                 mask = self._mask(look, numbers, stream, end, shown, is_common=name == common)
                 yield look, mask & look.mask_without(_hidden_rows(block, end, shown)) if block.replaced else mask
+
+    @property
+    def _indexes(self) -> "MessageIndexes":
+        from refold.memory.message_indexes import MessageIndexes  # noqa: PLC0415 - loads numpy, which few contexts need
+
+        return self._core.part(MessageIndexes)
 
     def _mask(
         self,

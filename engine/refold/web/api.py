@@ -1,7 +1,5 @@
 """The REST API of a memory: sessions through time, events, searches, memories, skills, notices, the store."""
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, Final
 
 import msgspec
@@ -19,8 +17,9 @@ from refold.web.parameters import (
     check_seq,
     fields,
     flag,
+    is_number,
     limit,
-    memory_at,
+    memory_of,
     moment,
     name_in,
     name_of,
@@ -48,7 +47,7 @@ def get_root(site: Site, request: Request, _: Body) -> Response:
 
 def list_sessions(site: Site, request: Request, _: Body) -> Response:
     """List sessions by id."""
-    memory, count = memory_at(site.memory, moment(request, site.memory)), limit(request)
+    memory, count = memory_of(request, site.memory), limit(request)
     ids = memory.conversations(after=name_of(request, "after"), limit=count)
     rows = [views.session_row(memory, session) for session in ids]
     following = ids[-1] if len(ids) == count else None
@@ -57,14 +56,14 @@ def list_sessions(site: Site, request: Request, _: Body) -> Response:
 
 def get_session(site: Site, request: Request, _: Body) -> Response:
     """Read a session, now or as of a seq: scratchpad, state, board, counts."""
-    memory, session = memory_at(site.memory, moment(request, site.memory)), name_in(request, "session")
+    memory, session = memory_of(request, site.memory), name_in(request, "session")
     seq = memory.head
     return answer(request, views.session_json(memory, session), version=memory.conversation(session).version, seq=seq)
 
 
 def get_window(site: Site, request: Request, _: Body) -> Response:
     """Read the window of a session, now or as of a seq."""
-    memory, session = memory_at(site.memory, moment(request, site.memory)), name_in(request, "session")
+    memory, session = memory_of(request, site.memory), name_in(request, "session")
     seq = memory.head
     return answer(request, views.window_json(memory, session), version=memory.conversation(session).version, seq=seq)
 
@@ -129,7 +128,7 @@ def append_message(site: Site, request: Request, body: Body) -> Response:
         checks.invalid("role is missing; give user, assistant, system or tool")
     chat = site.memory.conversation(name_in(request, "session"))
     with site.memory.acting(ACTOR):
-        message = chat.append(given.pop("role"), given.pop("content", None), **given, **options(request).to_dict())
+        message = chat.append(given.pop("role"), given.pop("content", None), **given, **options(request))
     return answer(request, message_json(message), version=chat.version, seq=site.memory.head, status=201)
 
 
@@ -140,7 +139,7 @@ def fork_session(site: Site, request: Request, body: Body) -> Response:
     name, at = checks.name(given.get("id"), "id"), _parse_seq(site, given.get("at"))
     with site.memory.acting(ACTOR):
         try:
-            fork = chat.fork(name, at=at, **options(request).to_dict())
+            fork = chat.fork(name, at=at, **options(request))
         except InvalidInput as error:
             is_there = bool(site.memory.conversation(name).version)
             return _conflict(
@@ -184,7 +183,7 @@ def get_event(site: Site, request: Request, _: Body) -> Response:
 
 def _seq_in(request: Request) -> int:
     given = str(request.path_params["seq"])
-    if not (given.isascii() and given.isdecimal() and len(given) <= len(str(2**63)) and int(given)):
+    if not is_number(given) or not int(given):
         raise NotFound(f"there is no event {checks.brief(given)}; a seq is a whole number")
     return int(given)
 
@@ -208,7 +207,7 @@ def get_blame(site: Site, request: Request, _: Body) -> Response:
 
 def search(site: Site, request: Request, _: Body) -> Response:
     """Search the memories of a project, or the messages of one or all sessions, with the signals of each score."""
-    query, memory = text(request, "q"), memory_at(site.memory, moment(request, site.memory))
+    query, memory = text(request, "q"), memory_of(request, site.memory)
     if query is None:
         checks.invalid("q is missing; give what to look for")
     top_k = max(number(request, "top_k", 10, 100), 1)
@@ -278,7 +277,7 @@ def add_memory(site: Site, request: Request, body: Body) -> Response:
     if "source" in given:
         given["source"] = _parse_seq(site, given["source"])
     with site.memory.acting(ACTOR):
-        entry = project.add(given.pop("content"), **given, **options(request).to_dict())
+        entry = project.add(given.pop("content"), **given, **options(request))
     return answer(request, entry_json(entry), version=_version(project), seq=site.memory.head, status=201)
 
 
@@ -286,7 +285,7 @@ def update_memory(site: Site, request: Request, body: Body) -> Response:
     """Change fields of a memory."""
     given, project = fields(body, *_MEMORY_FIELDS), _project(site, request)
     with site.memory.acting(ACTOR):
-        entry = project.update(name_in(request, "memory"), **given, **options(request).to_dict())
+        entry = project.update(name_in(request, "memory"), **given, **options(request))
     return answer(request, entry_json(entry), version=_version(project), seq=site.memory.head)
 
 
@@ -294,7 +293,7 @@ def delete_memory(site: Site, request: Request, _: Body) -> Response:
     """Delete a memory; the log keeps it until it is erased."""
     project = _project(site, request)
     with site.memory.acting(ACTOR):
-        project.delete(name_in(request, "memory"), **options(request).to_dict())
+        project.delete(name_in(request, "memory"), **options(request))
     return answer(request, {"deleted": True}, version=_version(project), seq=site.memory.head)
 
 
@@ -303,7 +302,7 @@ def prune_memories(site: Site, request: Request, body: Body) -> Response:
     given, project = fields(body, "min_importance", "dry_run"), _project(site, request)
     bound = given.get("min_importance", 0.1)
     with site.memory.acting(ACTOR):
-        outcome = project.prune(bound, dry_run=given.get("dry_run", False), **options(request).to_dict())
+        outcome = project.prune(bound, dry_run=given.get("dry_run", False), **options(request))
     return answer(request, msgspec.to_builtins(outcome), version=_version(project), seq=site.memory.head)
 
 
@@ -311,12 +310,12 @@ def clear_memories(site: Site, request: Request, _: Body) -> Response:
     """Remove all memories of a project; the log keeps them."""
     project = _project(site, request)
     with site.memory.acting(ACTOR):
-        project.clear(**options(request).to_dict())
+        project.clear(**options(request))
     return answer(request, {"cleared": True}, version=_version(project), seq=site.memory.head)
 
 
 def _project(site: Site, request: Request) -> Project:
-    return memory_at(site.memory, moment(request, site.memory)).project(name_in(request, "project"))
+    return memory_of(request, site.memory).project(name_in(request, "project"))
 
 
 def _version(project: Project) -> int:
@@ -354,7 +353,7 @@ def add_skill(site: Site, request: Request, body: Body) -> Response:
         checks.invalid(f"{missing} is missing; give name, description and body")
     with site.skills() as skills, site.memory.acting(ACTOR):
         try:
-            made = skills.library.learn(**given, status="active", **options(request).to_dict())
+            made = skills.library.learn(**given, status="active", **options(request))
         except InvalidInput as error:
             return _conflict(error, any(each.name == given["name"] for each in skills.library.list()))
     return answer(request, {"name": made.name, "status": made.status}, seq=site.memory.head, status=201)
@@ -369,11 +368,11 @@ def update_skill(site: Site, request: Request, body: Body) -> Response:
     with site.skills() as skills, site.memory.acting(ACTOR):
         skill, head = skills.find(name), site.memory.head
         if edit:
-            skill = skills.edit(name, **edit, **options(request).to_dict())
+            skill = skills.edit(name, **edit, **options(request))
             enabled, changed = skill.enabled, site.memory.head > head
         else:
             enabled = checks.flag(given["enabled"], "enabled")
-            changed = skills.library.toggle(skill.name, enabled=enabled, **options(request).to_dict())
+            changed = skills.library.toggle(skill.name, enabled=enabled, **options(request))
     return answer(request, {"name": skill.name, "enabled": enabled, "changed": changed}, seq=site.memory.head)
 
 
@@ -415,22 +414,10 @@ def verify(site: Site, request: Request, _: Body) -> Response:
 
 def stream_verification(site: Site, request: Request, _: Body) -> Response:
     """Verify the whole log, and stream the `progress`, then the `report`, or the error as `failed`."""
-
-    async def lines() -> AsyncGenerator[bytes]:
-        async with aclosing(site.verification.pieces()) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    return StreamingResponse(lines(), media_type="text/event-stream")
+    return StreamingResponse(site.verification.pieces(), media_type="text/event-stream")
 
 
 def stream_notices(site: Site, request: Request, _: Body) -> Response:
     """Stream every event from now on as it becomes durable, with a notice if it is worth one."""
     site.hub.check_room()
-
-    async def lines() -> AsyncGenerator[bytes]:
-        async with aclosing(site.hub.pieces()) as pieces:
-            async for piece in pieces:
-                yield piece or b": still here\n\n"
-
-    return StreamingResponse(lines(), media_type="text/event-stream")
+    return StreamingResponse(site.hub.pieces(), media_type="text/event-stream")

@@ -44,7 +44,7 @@ def application(site: Site) -> ASGIApp:
                 answer = problem(error.status_code, "Not to be had here", str(error.detail))
                 answer.headers.update(error.headers or {})  # Such as `Allow`, with the permitted methods.
                 return answer
-            return refold_problem(request, error)
+            return refold_problem(error)
         return error_page(site, request, error)
 
     def too_large(_: Request, error: Exception) -> Response:

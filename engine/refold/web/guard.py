@@ -5,7 +5,6 @@ only this machine's own names are answered, only the server's own origin may wri
 a form cannot do, and a form must carry the token of this server.
 """
 
-import hmac
 from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import unquote
@@ -15,7 +14,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from refold.listener import is_own
-from refold.web.access import LOGIN_PATH, Access
+from refold.web.access import LOGIN_PATH, Access, is_secret
 from refold.web.problems import problem
 
 HEALTH_PATH: Final = "/health"
@@ -128,19 +127,15 @@ class Guard:
     def _write_refusal(self, headers: Headers, method: str, path: str) -> Any:
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-        given = headers.get(CSRF_HEADER)
-        if given is not None and not self.is_token(given):
+        token = headers.get(CSRF_HEADER)
+        if token is not None and not is_secret(token, self._token):
             return problem(403, "The token is of another server", "load the page again")
         # A page of another site can send a form, but any other method only after a preflight request.
         is_bare = method != "POST" and not has_body
         is_form = kind == FORM and has_body and not path.startswith("/api/")  # The pages check its token.
-        if kind == JSON or is_form or given is not None or is_bare:
+        if kind == JSON or is_form or token is not None or is_bare:
             return None
         return problem(415, "A write is JSON", f"send it as {JSON}, or with the token of a page as {CSRF_HEADER}")
-
-    def is_token(self, given: str) -> bool:
-        """Return whether a text is the token of this server."""
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self._token.encode())
 
 
 def _limit_body(receive: Receive) -> Receive:

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from refold import RANKINGS, __version__
-from refold.entry import STATUSES
+from refold.entry import CATEGORIES, STATUSES
 from refold.importers.values import KIND_NAMES
 from refold.limits import SKILL_DESCRIPTION_CHARS_MAX, SKILL_NAME_CHARS_MAX, WINDOW_TOKENS_MAX
 from refold.memory.board_parts import ALIASES
@@ -19,6 +19,7 @@ from refold.web import api, comparison, reasons, working_memory
 from refold.web.parameters import NUMBER_MAX
 from refold.web.problems import PROBLEM_JSON
 from refold.web.site import Site
+from refold.web.working_memory import SCOPE
 
 Schema = dict[str, Any]
 Handler = Callable[[Site, Request, dict[str, Any]], Response]
@@ -35,7 +36,6 @@ _OBJECT: Final[Schema] = {"type": "object"}
 _JSON: Final[Schema] = {"$ref": "#/components/schemas/Json"}
 _SOURCE: Final[Schema] = {"anyOf": [{"type": "null"}, _NAME, _SEQ]}
 _IMPORTANCE: Final[Schema] = {"type": "number", "minimum": 0, "maximum": 1}
-_CATEGORIES: Final = ("preference", "convention", "pattern", "correction", "fact")
 
 
 def _one_of(*names: str) -> Schema:
@@ -71,7 +71,7 @@ _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "key": (_NAME, "A key, a part of a board, or the path of a file."),
     "of": (_any_of(*reasons.BLAMED), "What the key is one of; else the first that has it."),
     "name": (_TEXT, "The name of the profile or of the files."),
-    "category": (_any_of(*_CATEGORIES), "Of this category alone."),
+    "category": (_any_of(*CATEGORIES), "Of this category alone."),
     "status": (_any_of(*STATUSES), "Of this status alone."),
     "source": (_any_of(*SOURCES), "Of this source alone."),
     "session_id": (_NAME, "The session whose working memory is meant."),
@@ -81,7 +81,7 @@ _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
 
 _MEMORY: Final[dict[str, Schema]] = {
     "content": _WORDS,
-    "category": _one_of(*_CATEGORIES),
+    "category": _one_of(*CATEGORIES),
     "keywords": {"type": "array", "items": _WORDS},
     "importance": _IMPORTANCE,
     "metadata": {"type": "object", "additionalProperties": _JSON},
@@ -97,7 +97,6 @@ _SKILL_NAME: Final[Schema] = {
     "maxLength": SKILL_NAME_CHARS_MAX,
 }
 _EDITED: Final[Schema] = {"minProperties": 1, "properties": dict.fromkeys(_SKILL, _ANY), "additionalProperties": False}
-_SCOPE: Final = ("session_id", "project_id", "node_id")
 
 
 class ApiOperation(NamedTuple):
@@ -147,13 +146,17 @@ _ID: Final[dict[str, Schema]] = {"id": _TEXT}
 OPERATIONS: Final = (
     ApiOperation("GET", "/api/", api.get_root, answer={"version": _TEXT, "head": _NUMBER, "writes": _FLAG}),
     ApiOperation(
-        "GET", "/api/working-memory", working_memory.get_working_memory, (*_SCOPE, "at"), answer={"memory": _OBJECT}
+        "GET",
+        "/api/working-memory",
+        working_memory.get_working_memory,
+        (*SCOPE, "at"),
+        answer={"memory": _OBJECT},
     ),
     ApiOperation(
         "GET",
         "/api/working-memory/context",
         working_memory.get_context,
-        (*_SCOPE, "at"),
+        (*SCOPE, "at"),
         answer={
             **_list("messages"),
             "messages_meta": _OBJECT,
@@ -166,8 +169,8 @@ OPERATIONS: Final = (
         "PATCH",
         "/api/working-memory/{part}",
         working_memory.patch_part,
-        _SCOPE,
-        body={**dict.fromkeys(_SCOPE, _NAME), "value": _ANY, "options": _OBJECT},
+        SCOPE,
+        body={**dict.fromkeys(SCOPE, _NAME), "value": _ANY, "options": _OBJECT},
         answer={"part": _TEXT, "value": _ANY, "changed": _FLAG},
         required=("value",),
         rules={"anyOf": [{"required": ["session_id"]}, {"required": ["project_id", "node_id"]}]},

@@ -15,14 +15,27 @@ from starlette.routing import Route
 
 from refold import RANKINGS, Memory, checks
 from refold.web import projects, views
-from refold.web.access import COOKIE, LOGIN_PATH
+from refold.web.access import COOKIE, LOGIN_PATH, is_secret
 from refold.web.comparison import EVICTIONS, show_sides, show_what_if
-from refold.web.parameters import check_seq, form_body, limit, memory_at, moment, name_in, name_of, number, text
+from refold.web.parameters import (
+    check_seq,
+    form_body,
+    is_number,
+    limit,
+    memory_at,
+    memory_of,
+    moment,
+    name_in,
+    name_of,
+    number,
+    text,
+)
 from refold.web.problems import problem, status_of
 from refold.web.reasons import show_blame, show_why
 from refold.web.render import message_row, page, pretty_json, url
 from refold.web.reports import reports_in
 from refold.web.site import ACTOR, Site
+from refold.web.working_memory import scope_of
 
 Fields = dict[str, str]
 _SHOWN_MESSAGES: Final = 60
@@ -42,7 +55,7 @@ def error_page(site: Site, request: Request, error: Exception) -> Response:
 
 
 def _sessions(site: Site, request: Request) -> Response:
-    memory, count = memory_at(site.memory, moment(request, site.memory)), limit(request)
+    memory, count = memory_of(request, site.memory), limit(request)
     after = name_of(request, "after")
     ids = memory.conversations(after=after, limit=count)
     return page(
@@ -144,30 +157,21 @@ def _diff(site: Site, request: Request) -> Response:
 
 
 def _context(site: Site, request: Request) -> Response:
-    seq = number_in(request, "seq")
+    seq = _whole_number(str(request.path_params["seq"]), "seq")
     shown = views.context_json(site.memory, seq)
     messages = [message_row(message) for message in shown["messages"]]
     return page(site, request, "context.html", here="sessions", shown=shown, messages=messages)
 
 
-def number_in(request: Request, key: str) -> int:
-    """Return a number in the path; raises `InvalidInput` for any other text."""
-    given = str(request.path_params[key])
-    if not (given.isascii() and given.isdecimal() and len(given) <= len(str(2**63))):
-        checks.invalid(f"{key} is {checks.brief(given)}; give a whole number")
-    return int(given)
-
-
 def _fork(site: Site, request: Request, given: Fields) -> str:
     chat = views.find_session(site.memory, name_in(request, "session"))
-    fork = chat.fork(given.get("id", "").strip(), at=_form_number(given, "at"))
+    fork = chat.fork(given.get("id", "").strip(), at=_whole_number(given.get("at", ""), "at"))
     return url("sessions", fork.id)
 
 
-def _form_number(given: Fields, key: str) -> int:
-    value = given.get(key, "")
-    if not (value.isascii() and value.isdecimal() and len(value) <= len(str(2**63))):
-        checks.invalid(f"{key} is {checks.brief(value)}; give a whole number")
+def _whole_number(value: str, name: str) -> int:
+    if not is_number(value):
+        checks.invalid(f"{name} is {checks.brief(value)}; give a whole number")
     return int(value)
 
 
@@ -206,8 +210,7 @@ def _search(site: Site, request: Request) -> Response:
 
 
 def _scope(request: Request) -> dict[str, str]:
-    names = ("session_id", "project_id", "node_id")
-    return {name: value for name in names if (value := name_of(request, name)) is not None}
+    return {name: value for name, value in scope_of(request).items() if value is not None}
 
 
 def _board_of(memory: Memory, scope: dict[str, str]) -> Any:
@@ -335,7 +338,7 @@ def routes(site: Site) -> list[Route]:
 
         async def run(request: Request) -> Response:
             given = await form_body(request)
-            if not site.is_token(given.pop("csrf", "")):
+            if not is_secret(given.pop("csrf", ""), site.token):
                 return problem(403, "The token is of another server", "load the page again")
             return RedirectResponse(await run_in_threadpool(write, request, given), 303)
 

@@ -1,6 +1,6 @@
 """The validated parameters of a request: names and seqs in paths and queries, bodies, and the conditions of writes."""
 
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -41,13 +41,17 @@ def check_parameters(request: Request, *known: str) -> None:
         checks.invalid(f"there is no parameter {checks.brief(unknown)}; {there_are}")
 
 
+def is_number(text: str) -> bool:
+    """Return whether a text is a whole number with at most as many digits as `NUMBER_MAX`."""
+    return text.isascii() and text.isdecimal() and len(text) <= _NUMBER_CHARS_MAX
+
+
 def number(request: Request, key: str, default: int, most: int | None = None) -> int:
     """Return a query parameter that is a whole number, at most `most`; raises `InvalidInput` for any other text."""
     given = request.query_params.get(key, "").strip()
     if key not in request.query_params or (not given and not request.url.path.startswith("/api/")):
         return default  # The forms of pages also send blank fields.
-    is_number = given.isascii() and given.isdecimal() and len(given) <= _NUMBER_CHARS_MAX
-    if not is_number or int(given) > NUMBER_MAX:
+    if not is_number(given) or int(given) > NUMBER_MAX:
         checks.invalid(f"{key} is {checks.brief(given)}; give a whole number from 0 to {NUMBER_MAX = }")
     return int(given) if most is None else min(int(given), most)
 
@@ -55,9 +59,7 @@ def number(request: Request, key: str, default: int, most: int | None = None) ->
 def seq_or_text(request: Request, key: str, head: int) -> int | str | None:
     """Return a query parameter as a seq if it is a number up to the head, else as text; `None` if it is missing."""
     given = text(request, key)
-    if given is None or not (given.isascii() and given.isdecimal() and len(given) <= _NUMBER_CHARS_MAX):
-        return given
-    return int(given) if int(given) <= head else given
+    return int(given) if given is not None and is_number(given) and int(given) <= head else given
 
 
 def limit(request: Request) -> int:
@@ -94,6 +96,11 @@ def memory_at(memory: Memory, at: int | None) -> Memory:
     return memory if at is None else memory.at(at)
 
 
+def memory_of(request: Request, memory: Memory) -> Memory:
+    """Return the memory as of the seq in a request, or the live memory."""
+    return memory_at(memory, moment(request, memory))
+
+
 async def json_body(request: Request) -> dict[str, Any]:
     """Return the object in a JSON body, or an empty object if there is no body."""
     body = await request.body()
@@ -128,24 +135,13 @@ def fields(given: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: given[name] for name in names if name in given}
 
 
-class WriteOptions(NamedTuple):
-    """The conditions of a write: the version that it expects, and the key under which it is answered only once."""
-
-    expected: Any
-    request_id: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the options of a mutation."""
-        return {"expected": self.expected, "request_id": self.request_id}
-
-
-def options(request: Request) -> WriteOptions:
-    """Read `If-Match`, `If-None-Match: *` and `Idempotency-Key`."""
+def options(request: Request) -> dict[str, Any]:
+    """Return the options of a mutation from `If-Match`, `If-None-Match: *` and `Idempotency-Key`."""
     expected: Any = ANY
     given = request.headers.get("if-match")
     if given is not None:
         version = given.strip().removeprefix("W/").strip('"').partition("-")[0]
-        if version != "*" and not (version.isascii() and version.isdecimal() and len(version) <= _NUMBER_CHARS_MAX):
+        if version != "*" and not is_number(version):
             checks.invalid(f"If-Match is {checks.brief(given)}; give the ETag of an answer, or *")
         expected = EXISTS if version == "*" else int(version)
     elif request.headers.get("if-none-match", "").strip() == "*":
@@ -153,7 +149,7 @@ def options(request: Request) -> WriteOptions:
     key = request.headers.get("idempotency-key")
     if key is not None and not key.strip():
         checks.invalid("Idempotency-Key is empty; give each request a key of its own, or leave it out")
-    return WriteOptions(expected, key)
+    return {"expected": expected, "request_id": key}
 
 
 def answer(request: Request, value: Any, *, version: int = 0, seq: int = 0, status: int = 200) -> Response:

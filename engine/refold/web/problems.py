@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
 from refold.engine.reader import RequestTaken
@@ -49,7 +48,7 @@ def status_of(error: Exception) -> tuple[int, str]:
     )
 
 
-def refold_problem(_: Request, error: Exception) -> Response:
+def refold_problem(error: Exception) -> Response:
     """Make the problem answer for an error of refold."""
     status, title = status_of(error)
     members = {"actual": error.actual} if isinstance(error, WrongVersion) else {}

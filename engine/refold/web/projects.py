@@ -10,6 +10,7 @@ from starlette.responses import Response
 from refold import Memory, checks
 from refold.errors import InvalidInput, NotFound, RefoldError
 from refold.skills import Skill, Skills, SkillSummary
+from refold.skills.format import SOURCES
 from refold.web.parameters import limit, name_in, name_of, number, text
 from refold.web.render import page, url
 from refold.web.site import Site
@@ -19,7 +20,6 @@ _DEFAULT: Final = "default"
 _PRUNE_BOUND: Final = 0.2
 _PREVIEW_COUNT: Final = 20
 _PANEL_COUNT: Final = 5
-_SOURCES: Final = ("builtin", "external", "user", "project", "generated")
 _OWN: Final = frozenset(("project", "generated"))
 
 
@@ -142,7 +142,7 @@ def _skills(skills: Skills, request: Request) -> dict[str, Any]:
         "is_own": selected is not None and _is_own(selected),
         "via": via,
         "source": source or "",
-        "sources": _SOURCES,
+        "sources": SOURCES,
         "has_files": skills.roots.project is not None,
         "enabled_count": sum(each.enabled for each in every),
         "generated_count": sum(each.source == "generated" for each in every),

@@ -10,7 +10,7 @@ from refold import checks
 from refold.errors import NotFound
 from refold.memory.reasons import Reason, Revision, Why
 from refold.web import views
-from refold.web.parameters import check_seq, memory_at, moment, name_of, seq_or_text, text
+from refold.web.parameters import check_seq, memory_of, moment, name_of, seq_or_text, text
 from refold.web.render import page, url
 from refold.web.site import Site
 
@@ -20,7 +20,7 @@ BLAMED: Final = ("scratchpad", "state", "board", "profile", "setting", "file")
 
 def why_of(site: Site, request: Request) -> Why:
     """Answer `why` for the subject of a request, in one session or anywhere."""
-    memory, session = memory_at(site.memory, moment(request, site.memory)), name_of(request, "session")
+    memory, session = memory_of(request, site.memory), name_of(request, "session")
     head = site.memory.head
     x = seq_or_text(request, "x", head)
     if session is not None:
@@ -38,7 +38,7 @@ def why_of(site: Site, request: Request) -> Why:
 
 def revisions_of(site: Site, request: Request) -> list[Revision]:
     """Return every value of the key in a request."""
-    memory, session = memory_at(site.memory, moment(request, site.memory)), name_of(request, "session")
+    memory, session = memory_of(request, site.memory), name_of(request, "session")
     key, of = name_of(request, "key"), text(request, "of")
     if key is None:
         checks.invalid("key is missing; give a key of a scratchpad, a state, a profile, or a part of a board")

@@ -2,14 +2,15 @@
 
 import datetime as dates
 import shlex
-from collections.abc import Callable
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -53,23 +54,19 @@ def page(site: Site, request: Request, template: str, status: int = 200, **value
     context: dict[str, Any] = {
         "lang": language,
         "languages": words.LANGUAGES,
-        "t": partial(_word, language),
+        "t": partial(words.word, language=language),
         "in_language": in_language,
         "query_with": query_with,
         "writes": site.writes,
         "token": site.token,
         "here": "",
     }
-    text = _environment().get_template(template).render(context | values)
-    response = Response(text, status, media_type="text/html; charset=utf-8")
+    content = _environment().get_template(template).render(context | values)
+    response = Response(content, status, media_type="text/html; charset=utf-8")
     response.headers["vary"] = "accept-language, cookie"
     if given in words.LANGUAGES:
         response.set_cookie(LANGUAGE_COOKIE, given, max_age=_YEAR_SECONDS, httponly=True, samesite="strict")
     return response
-
-
-def _word(language: str, key: str, **values: object) -> str:
-    return words.word(key, language, **values)
 
 
 def _raw_path(request: Request) -> str:
@@ -154,29 +151,27 @@ def _source_class(skill: Any) -> str:
     return skill.source if skill.source in {"builtin", "generated"} else "local"
 
 
-def _markdown(text: str) -> Any:
+def _markdown(text: str) -> Markup:
     """Render Markdown as HTML; HTML in it is shown as text, and only harmless links become links."""
-    parser: Any = import_module("markdown_it").MarkdownIt("commonmark", {"html": False}).enable("table")
-    parser.disable("image")
-    tokens: list[Any] = parser.parse(text)
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    tokens = parser.parse(text)
     for token in tokens:
         if token.type.startswith("heading_"):  # They belong below the headings of the page.
             token.tag = f"h{min(int(token.tag[1:]) + 3, 6)}"
-    return import_module("markupsafe").Markup(parser.renderer.render(tokens, parser.options, {}))
+    return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - the parser escapes what it must
 
 
 @cache
-def _environment() -> Any:
-    # The package of the extra is imported by name, so that all other code can be checked and built without it.
-    jinja2: Any = import_module("jinja2")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
-        undefined=jinja2.StrictUndefined,
+        undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    functions: dict[str, Callable[..., Any]] = {
+    names: dict[str, Any] = {
+        "badges": BADGES,
         "url": url,
         "visible": visible_name,
         "asked": _query_pairs,
@@ -193,5 +188,5 @@ def _environment() -> Any:
         "shell": shlex.quote,
         "literal": repr,
     }
-    environment.globals |= functions | {"badges": BADGES}
+    environment.globals.update(names)
     return environment

@@ -1,7 +1,6 @@
 """The state that all handlers share: the memory, whether it can be written, its skills, the stream of its notices."""
 
 import asyncio
-import hmac
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager, suppress
@@ -21,6 +20,7 @@ WATCHERS_COUNT_MAX: Final = 256
 _QUEUED_COUNT_MAX: Final = 1_000
 _BEAT_SECONDS: Final = 15.0
 _FLUSH_SECONDS: Final = 0.05
+_BEAT: Final = b": still here\n\n"
 ACTOR: Final = "web"
 
 
@@ -49,20 +49,11 @@ class Site:
         self.branches, self.verification = Branches(memory), Verification(memory)
         self._skills, self._lock = skills, threading.Lock()
 
-    def is_token(self, given: str) -> bool:
-        """Return whether a form carries the token of this site."""
-        return hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode())
-
     @contextmanager
     def skills(self) -> "Generator[Skills]":
         """Yield the handle on the skills under a lock, because it is not thread-safe."""
         with self._lock:
             yield self._skills
-
-    @property
-    def path(self) -> str | None:
-        """The directory of the store, or `None` in RAM."""
-        return self.memory.stats().path
 
 
 class Hub:
@@ -85,19 +76,19 @@ class Hub:
             raise LimitExceeded(f"{WATCHERS_COUNT_MAX = } streams are open; close one first")
 
     async def pieces(self) -> AsyncGenerator[bytes]:
-        """Yield the lines of events from now on, and empty pieces at first and whenever nothing happens for a while."""
+        """Yield the lines of events from now on, and a comment at first and whenever nothing happens for a while."""
         self._loop = asyncio.get_running_loop()
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUED_COUNT_MAX)
         self._watchers.add(queue)
         try:
             if self._subscription is None or not self._subscription.is_alive:
                 self._subscription = self._memory.subscribe(self._receive)
-            yield b""
+            yield _BEAT
             while True:
                 try:
                     piece = await asyncio.wait_for(queue.get(), _BEAT_SECONDS)
                 except TimeoutError:
-                    piece = b""
+                    piece = _BEAT
                 if piece is None:
                     return
                 yield piece
@@ -120,9 +111,6 @@ class Hub:
     def _flush(self) -> None:
         with self._lock:
             piece, self._lines = b"".join(self._lines), []
-        self._spread(piece)
-
-    def _spread(self, piece: bytes) -> None:
         for queue in list(self._watchers):
             with suppress(asyncio.QueueFull):  # A watcher so far behind sees a gap in the ids, and looks again.
                 queue.put_nowait(piece)

@@ -19,6 +19,7 @@ from refold.cli.root import (
     find_conversation,
     find_project,
     json_option,
+    memory_at,
     open_for_reading,
     open_for_writing,
     past_options,
@@ -150,12 +151,13 @@ def search(
     """
     if is_of_messages:
         _refuse_options("applies to memories; leave it out with --messages", _OF_MEMORIES)
-        whole = memory if at is None else memory.at(seq_of(memory, at))
+        whole = memory_at(memory, at)
         options: dict[str, Any] = {"top_k": fields["top_k"], "roles": roles or None, "explain": explain}
         if conversation is None:
             return _message_hits(whole.search_messages(query, **options), explain=explain, full=full)
         chat = whole.conversation(find_conversation(memory, conversation).id)
         return _message_hits(chat.search(query, **options), explain=explain, full=full)
+    from refold.importers.values import entry_json
     from refold.index.ranking import ranking_of
 
     _refuse_options("applies to messages; give --messages too", _OF_MESSAGES)
@@ -172,7 +174,7 @@ def search(
         "ranking": hits.ranking,
         "exact": hits.exact,
         "floor": hits.floor,
-        "hits": [_hit_json(hit) for hit in hits],
+        "hits": [{"score": hit.score, "parts": hit.parts, "memory": entry_json(hit.entry)} for hit in hits],
     }
     weights = _weights(ranking_of(hits.ranking)) if explain else None
     return Output(document, (line for hit in hits for line in _hit_lines(hit, weights, full=full)))
@@ -244,12 +246,6 @@ def _parts_line(hit: "Hit", weights: dict[str, float]) -> Line:
     factors = {name: f"{weights[name]:g} x " if name in weights else "" for name in hit.parts}
     parts = "  ".join(f"{name} {factors[name]}{value:.4f}" for name, value in hit.parts.items())
     return ((f"         {parts}", "dim"),)
-
-
-def _hit_json(hit: "Hit") -> dict[str, Any]:
-    from refold.importers.values import entry_json
-
-    return {"score": hit.score, "parts": hit.parts, "memory": entry_json(hit.entry)}
 
 
 def _hit_lines(hit: "Hit", weights: dict[str, float] | None, *, full: bool) -> Iterator[Line]:
@@ -470,8 +466,8 @@ def reembed(db: str, embedder: "Embedder | None") -> Output:
 
 
 def _project_at(memory: "Memory", name: str, at: Moment) -> "Project":
-    present = find_project(memory, name)
-    return present if at is None else memory.at(seq_of(memory, at)).project(present.name)
+    known = find_project(memory, name).name
+    return memory_at(memory, at).project(known)
 
 
 def _entry_lines(entry: "Entry", *, full: bool = False, taken: int = 0) -> Iterator[Line]:

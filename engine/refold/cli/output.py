@@ -265,7 +265,7 @@ def event_text(memory: "Memory", recorded: "Recorded", chars: int = _MESSAGE_CHA
         return "erased"
     if isinstance(event, MessageAppended):
         return message_text(Message(event, stamp), chars)
-    return shorten("  ".join(f"{key}={_value_text(value)}" for key, value in _fields(memory, recorded)), chars)
+    return shorten("  ".join(f"{key}={full_text(value)}" for key, value in _fields(memory, recorded)), chars)
 
 
 def event_lines(memory: "Memory", recorded: "Recorded") -> "Iterator[Line]":
@@ -278,7 +278,7 @@ def event_lines(memory: "Memory", recorded: "Recorded") -> "Iterator[Line]":
         yield from message_lines(Message(event, stamp), full=True)
         return
     for key, value in _fields(memory, recorded):
-        yield from block((f"{_INDENT}{key} = ", "dim"), _value_text(value), full=True)
+        yield from block((f"{_INDENT}{key} = ", "dim"), full_text(value), full=True)
 
 
 def _fields(memory: "Memory", recorded: "Recorded") -> "Iterator[tuple[str, Any]]":
@@ -288,7 +288,8 @@ def _fields(memory: "Memory", recorded: "Recorded") -> "Iterator[tuple[str, Any]
     return ((key, value) for key, value in fields.items() if key not in {"sources", "prior"})
 
 
-def _value_text(value: object) -> str:
+def full_text(value: object) -> str:
+    """Render a value in full: a text as it is, any other value as JSON."""
     return value if isinstance(value, str) else json_text(value)
 
 
@@ -328,7 +329,7 @@ def _plain_message_text(message: dict[str, Any]) -> str:
 
 def value_text(value: Any) -> str:
     """Render a value of a state on one line."""
-    return shorten(_value_text(value), _VALUE_CHARS)
+    return shorten(full_text(value), _VALUE_CHARS)
 
 
 def step_json(memory: "Memory", step: "Step") -> dict[str, Any]:

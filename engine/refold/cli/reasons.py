@@ -1,13 +1,13 @@
 """The verbs that ask the log for reasons: why, blame and influence."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from refold.cli import output
 from refold.cli.output import Line
-from refold.cli.root import Moment, Output, embedder_option, find_conversation, moment_option, verb
+from refold.cli.root import Moment, Output, embedder_option, find_conversation, memory_at, moment_option, verb
 from refold.errors import NotFound
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def why(
     answer = memory.why(_parse_target(memory, what), conversation=conversation, at=at, missing_from=missing)
     if not answer.steps:
         raise NotFound(f"nothing is known of {what!r}; `refold search` finds words")
-    return Output(_document(answer), _why_lines(answer, full=full))
+    return Output(answer, _why_lines(answer, full=full))
 
 
 def _conversation_id(memory: "Memory", conversation: str | None) -> str | None:
@@ -91,24 +91,19 @@ def blame(
     """
     if conversation is None or not memory.board(session=conversation).version:  # A session can have only a board.
         conversation = _conversation_id(memory, conversation)
-    then = memory if at is None else memory.at(at)
-    found = then.blame(key, conversation=conversation, of=kind, name=name, line=line)
-    if not found:
+    revisions = memory_at(memory, at).blame(key, conversation=conversation, of=kind, name=name, line=line)
+    if not revisions:
         raise NotFound(f"nothing ever set {key!r} there; `refold why` finds a text anywhere")
     lines: list[Line] = [
         (
             (f"seq {each.seq}  {output.time_text(each.time_ns)}  {each.actor}  ", "dim"),
             (f"{each.key} ", "bold"),
-            "removed" if each.removed else ("erased" if each.erased else f"= {_value(each.value)}"),
+            "removed" if each.removed else ("erased" if each.erased else f"= {output.full_text(each.value)}"),
             (f"  turn {each.turn}" if each.turn else "", "dim"),
         )
-        for each in found
+        for each in revisions
     ]
-    return Output(_document(found), lines)
-
-
-def _value(value: object) -> str:
-    return value if isinstance(value, str) else output.json_text(value)
+    return Output(revisions, lines)
 
 
 @verb("influence", click.argument("what"), click.argument("conversation", required=False), _at)
@@ -119,21 +114,16 @@ def influence(memory: "Memory", what: str, conversation: str | None, at: Moment)
     something erased, give its seq.
     """
     conversation = _conversation_id(memory, conversation)
-    sought = _parse_target(memory, what)
-    found = memory.influence(sought, conversation=conversation, at=at)
-    if not found.turns and what.isdecimal() and isinstance(sought, str):
-        known = memory.why(sought, conversation=conversation, at=at)
+    target = _parse_target(memory, what)
+    found = memory.influence(target, conversation=conversation, at=at)
+    if not found.turns and what.isdecimal() and isinstance(target, str):
+        known = memory.why(target, conversation=conversation, at=at)
         if not any(step.seq for step in known.steps):
             raise NotFound(f"no event is at seq {what[:_SEQ_CHARS]} and none holds it; the last one is {memory.head}")
+    document = {"about": found.about, "turns": found.turns, "conversations": found.conversations}
     head, _, _ = str(found).partition("\n")
     lines: list[Line] = [((head, "bold"),)]
     for turn in found.turns:
         answer = f" seq {turn.answer}" if turn.answer else ""
         lines.append(((f"  {turn.conversation}{answer}  ", "dim"), turn.text))
-    return Output(_document(found) | {"conversations": found.conversations}, lines)
-
-
-def _document(answer: object) -> Any:
-    import msgspec
-
-    return msgspec.to_builtins(answer)
+    return Output(document, lines)

@@ -22,11 +22,14 @@ from refold.errors import InvalidInput, NotFound, RefoldError, StoreCorrupt, Sto
 if TYPE_CHECKING:
     from refold import Conversation, Memory, Project
     from refold.embedders import Embedder
-    from refold.results import Moved, Recovered
 
 _SHOWN_COUNT: Final = 5
 
 Moment: TypeAlias = int | dates.datetime | None  # A seq or a time.
+
+_MICROSECOND: Final = dates.timedelta(microseconds=1)
+_MICROSECOND_DIGITS: Final = 6
+_FRACTION: Final = re.compile(r"[^-+:\d][:\d]+[.,](\d+)")  # Of a second; the zone can have one, too.
 
 # Opening stores, with a fixed clock and random source if REFOLD_CLOCK_NS is set.
 
@@ -92,25 +95,10 @@ def draw_bytes(count: int) -> bytes:
     return os.urandom(count) if source is None else source.random_bytes(count)
 
 
-def recover_store(backup: str, new: str, **options: Any) -> "Recovered":
-    """Recover a backup into a new store."""
-    from refold import recover
-
+def fixed_options() -> dict[str, Any]:
+    """Return the options that fix the clock and the random source of a function, if `REFOLD_CLOCK_NS` is set."""
     source = _fixed_source()
-    if source is not None:
-        options |= {"clock_ns": source.clock_ns, "random_bytes": source.random_bytes}
-    with name_damage(backup):
-        return recover(backup, new, **options)
-
-
-def move_store(source: str, target: str, **options: Any) -> "Moved":
-    """Move a memory."""
-    from refold import move
-
-    fixed = _fixed_source()
-    if fixed is not None:
-        options |= {"clock_ns": fixed.clock_ns, "random_bytes": fixed.random_bytes}
-    return move(source, target, **options)
+    return {} if source is None else {"clock_ns": source.clock_ns, "random_bytes": source.random_bytes}
 
 
 @contextmanager
@@ -383,10 +371,12 @@ def past_options(help: str) -> Option[Any]:  # noqa: A002 - click's name
 
 
 def _parse_time(_: click.Context, parameter: click.Parameter, value: str | None) -> dates.datetime | None:
-    moment = None if value is None else moment_of(value)
-    if value is not None and not isinstance(moment, dates.datetime):
+    if value is None:
+        return None
+    moment = moment_of(value)
+    if not isinstance(moment, dates.datetime):
         raise click.BadParameter(f"{value!r} is not a time such as 2026-11-21T16:00:00Z", param=parameter)
-    return moment if isinstance(moment, dates.datetime) else None
+    return moment
 
 
 def _parse_moment(_: click.Context, parameter: click.Parameter, value: Any) -> Moment:
@@ -424,14 +414,14 @@ def moment_of(text: str) -> Moment:
     return moment.replace(microsecond=moment.microsecond + 10 ** max(_MICROSECOND_DIGITS - digits, 0) - 1)
 
 
-_MICROSECOND: Final = dates.timedelta(microseconds=1)
-_MICROSECOND_DIGITS: Final = 6
-_FRACTION: Final = re.compile(r"[^-+:\d][:\d]+[.,](\d+)")  # Of a second; the zone can have one, too.
-
-
 def seq_of(memory: "Memory", moment: Moment) -> int:
     """Return the seq of a moment, or of the head for `None`."""
     return memory.head if moment is None else memory.at(moment).head
+
+
+def memory_at(memory: "Memory", moment: Moment) -> "Memory":
+    """Return the memory as of a moment, or the live memory for `None`."""
+    return memory if moment is None else memory.at(moment)
 
 
 def find_conversation(memory: "Memory", conversation_id: str) -> "Conversation":
@@ -460,8 +450,7 @@ def find_project(memory: "Memory", name: str) -> "Project":
     if name not in known:
         name = _find_escaped_name(name, lambda: known)
     if name not in known:
-        is_given = click.get_current_context().get_parameter_source("project") is ParameterSource.COMMANDLINE
-        if is_given:
+        if click.get_current_context().get_parameter_source("project") is ParameterSource.COMMANDLINE:
             close = suggest_name(name, known)
             raise NotFound(f"there is no project {name!r}{close}; `refold list` shows the existing ones")
         others = f"--project selects another: {', '.join(known[:_SHOWN_COUNT])}" if known else "there are no projects"

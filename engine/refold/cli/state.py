@@ -7,7 +7,7 @@ import click
 
 from refold.cli import output
 from refold.cli.output import Line
-from refold.cli.root import Moment, Output, cli, past_options, seq_of, suggest_name, verb
+from refold.cli.root import Moment, Output, cli, memory_at, past_options, suggest_name, verb
 from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -15,19 +15,13 @@ if TYPE_CHECKING:
     from refold.memory import Table, TableItem
 
 
-def _do_nothing() -> None:
-    """Do nothing before a verb of a group."""
-
-
 def _group(name: str, text: str) -> click.Group:
-    return cli.group(name, help=text)(_do_nothing)
+    group = click.Group(name, help=text)
+    cli.add_command(group)
+    return group
 
 
 _at = past_options("Show the state as of this seq or time instead of now.")
-
-
-def _memory_at(memory: "Memory", at: Moment) -> "Memory":
-    return memory if at is None else memory.at(seq_of(memory, at))
 
 
 # Profile.
@@ -40,7 +34,7 @@ _FULL = click.option("--full", is_flag=True, help="Show values in full instead o
 @verb("list", _profile_name, _FULL, _at, group=_profile)
 def profile_list(memory: "Memory", name: str, at: Moment, *, full: bool) -> Output:
     """List the facts of a profile, in the order they were first set."""
-    items = _memory_at(memory, at).profile(name).items()
+    items = memory_at(memory, at).profile(name).items()
     return Output({"profile": name, "facts": dict(items)}, _pair_lines(items, full=full))
 
 
@@ -95,7 +89,7 @@ _journal_name = click.option("--name", default="default", metavar="NAME", help="
 )
 def journal_list(memory: "Memory", day: str | None, days: int, name: str, at: Moment, *, full: bool) -> Output:
     """List the notes of recent days or of one day, oldest first."""
-    journal = _memory_at(memory, at).journal(name)
+    journal = memory_at(memory, at).journal(name)
     notes = journal.recent(days) if day is None else journal.day(day)
     rows = [{"day": note.day, "text": note.text, "time_ns": note.time_ns} for note in notes]
     lines = (line for note in notes for line in output.block((f"{note.day}  ", "bold"), note.text, full=full))
@@ -126,7 +120,7 @@ _files_name = click.option("--name", default="default", metavar="NAME", help="Th
 @verb("list", _files_name, _at, group=_files)
 def files_list(memory: "Memory", name: str, at: Moment) -> Output:
     """List the files with their sizes."""
-    files = _memory_at(memory, at).files(name).list()
+    files = memory_at(memory, at).files(name).list()
     rows = [{"path": file.path, "size_bytes": file.size_bytes, "seq": file.seq} for file in files]
     lines = [((f"{row['size_bytes']:>9,}  ", "dim"), (str(row["path"]), "bold")) for row in rows]
     return Output({"files": rows}, lines)
@@ -135,7 +129,7 @@ def files_list(memory: "Memory", name: str, at: Moment) -> Output:
 @verb("show", click.argument("path"), _files_name, _at, group=_files)
 def files_show(memory: "Memory", path: str, name: str, at: Moment) -> Output:
     """Print a file."""
-    files = _memory_at(memory, at).files(name)
+    files = memory_at(memory, at).files(name)
     try:
         text = files.read(path)
     except NotFound as error:
@@ -171,7 +165,7 @@ def table_list(memory: "Memory", name: str | None, prefix: str, limit: int, at: 
 
     Lists the items of the table NAME in the order of their keys.
     """
-    then = _memory_at(memory, at)
+    then = memory_at(memory, at)
     if name is None:
         counts = {known: then.table(known).count() for known in then.tables()}
         return Output(
@@ -193,7 +187,7 @@ def table_show(memory: "Memory", name: str, key: tuple[str, ...], at: Moment) ->
     Shows all that was ever put under KEY in the table NAME, in full, oldest first. Several KEY arguments are the parts
     of one key.
     """
-    table = _find_table(_memory_at(memory, at), name)
+    table = _find_table(memory_at(memory, at), name)
     items = table.history(key) or (table.history(tuple(key[0].split("/"))) if len(key) == 1 else [])  # As listed.
     if not items:
         known = table.keys()
@@ -244,7 +238,7 @@ _settings = _group("settings", "Show and change the settings of a store.")
 @verb("list", _at, group=_settings)
 def settings_list(memory: "Memory", at: Moment) -> Output:
     """List all settings with their values."""
-    items = _memory_at(memory, at).settings.items()
+    items = memory_at(memory, at).settings.items()
     lines = [((f"{name} = ", "bold"), output.json_text(value)) for name, value in items]
     return Output({"settings": dict(items)}, lines)
 

@@ -19,13 +19,13 @@ from refold.cli.root import (
     draw_bytes,
     embedder_option,
     find_conversation,
+    fixed_options,
     json_option,
     moment_option,
-    move_store,
+    name_damage,
     open_for_reading,
     open_for_writing,
     open_memory,
-    recover_store,
     verb,
 )
 from refold.errors import NotFound, StoreCorrupt, StoreVersion
@@ -283,32 +283,35 @@ def backup(memory: "Memory", path: str) -> Output:
     moment_option("--to", help="Recover the state as of this seq or time instead of all of it."),
     opens=None,
 )
-def recover(backup: str, new: str, to: Moment) -> Output:
+def recover_command(backup: str, new: str, to: Moment) -> Output:
     """Make a new store from a backup or another store.
 
     Creates NEW, which must not exist, from BACKUP; with --to, from its log up to a seq, or up to the last event by a
     time. Refuses a seq inside a commit, and names the seqs around it. Rebuilds everything that is derived from the log.
     Repairs what a faulty writer counted or linked wrongly, and lists the repairs.
     """
-    with progress_bar("verifying the new store") as progress:
-        made = recover_store(backup, new, to=to, progress=progress)
+    from refold import recover
+
+    with progress_bar("verifying the new store") as progress, name_damage(backup):
+        made = recover(backup, new, to=to, progress=progress, **fixed_options())
     text = f"  the log up to seq {made.seq}: {pluralize(made.head, 'event')} in {pluralize(made.streams, 'stream')}"
     repairs: list[Line] = [(f"repaired: {repair}",) for repair in made.repairs]
     return Output(made, [((new, "bold"), text), (f"state hash {made.state_hash}",), *repairs])
 
 
 @verb("move", click.argument("source", type=click.Path()), click.argument("target", type=click.Path()), opens=None)
-def move(source: str, target: str) -> Output:
+def move_command(source: str, target: str) -> Output:
     """Move a memory between a directory and a server.
 
     SOURCE and TARGET are the path of a store and the address of a log (postgresql://… or nats://…), in either order, or
     two addresses. Others can write meanwhile; once everything has moved, writes to SOURCE fail with an error that names
     TARGET. To continue an interrupted move, run it again.
     """
+    from refold import move
     from refold.log.commits import hide_password
 
     with progress_bar("moving the events") as progress:
-        made = move_store(source, target, progress=progress)
+        made = move(source, target, progress=progress, **fixed_options())
     taken = f"{pluralize(made.events, 'event')} in {pluralize(made.streams, 'stream')}"
     text = f"  {taken}; {hide_password(source)} can still be read"
     return Output(made, [((hide_password(target), "bold"), text), (f"state hash {made.state_hash}",)])

@@ -149,7 +149,7 @@ def test_the_policies_of_conversations_are_those_that_are_compared(
             if policy.recall_share and window.refused != ids.count(None):
                 return  # Half of the budget is what a simulated window has in all.
             kept = [message.id for message in chat.window()]
-            assert [ids[each] for each in window.places()] == kept
+            assert [own_id for place, own_id in enumerate(ids) if place in window] == kept
         assert window.refused == ids.count(None)
         assert window.tokens == chat.token_count()
         assert memory.state_hash() == memory.replay_hash()
@@ -168,7 +168,7 @@ def test_one_policy_is_the_window_of_refold_in_real_sessions(budget: int) -> Non
                 piece = Piece(item.tokens, item.role, item.call_ids, item.answers, item.pinned)
                 window.add(place, piece)
             kept = [message.seq for message in memory.conversation(name).window()]
-            assert [said[place].seq for place in window.places()] == kept
+            assert [message.seq for place, message in enumerate(said) if place in window] == kept
             evicted += window.evicted
         assert evicted > 500
 

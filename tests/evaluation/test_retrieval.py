@@ -24,9 +24,9 @@ from refold.evaluation.retrieval import (
     grid_of,
     interval,
     load_vectors,
+    questions_of,
     ranks,
     sweep_rankings,
-    texts_of,
 )
 from refold.index.ranking import RANKINGS
 from tests.support.command import Run, running
@@ -246,7 +246,7 @@ def test_a_rank_is_the_place_among_the_best(scores: list[int], data: some.DataOb
     question = CaseQuestion("cat", "all", evidence, len(scores))
     vectors = numpy.zeros((len(scores), 2), dtype=numpy.float32)
     each = EmbeddedCase(Case("own", "chat", items, (question,)), vectors, vectors[:1])
-    texts = texts_of(each, LEXICAL)
+    ((*_, texts),) = questions_of(each, LEXICAL)
     total = numpy.asarray(scores, dtype=numpy.float32) + numpy.float32(1e-8)
     order = [row for row, _ in texts.best(total, len(scores))]
     assert sorted(ranks(total, texts, each, question)) == sorted(order.index(row) + 1 for row in evidence)

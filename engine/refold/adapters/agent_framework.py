@@ -17,6 +17,7 @@ import msgspec
 
 from refold import Conversation, Memory, Message, Receipt
 from refold.adapters.extras import import_extra
+from refold.adapters.windows import UNBOUNDED_TOKENS, acceptable_messages, call_ids
 
 with import_extra("agent-framework"):
     from agent_framework import HistoryProvider
@@ -27,7 +28,6 @@ Item: TypeAlias = dict[str, Any]
 
 _ACTOR: Final = "agent-framework"
 _DEFAULT_SESSION: Final = "default"  # The name that the framework's own provider gives to a session without an id.
-_UNBOUNDED_TOKENS: Final = 2**40
 _ROLES: Final = frozenset(("assistant", "developer", "system", "tool", "user"))
 _EXCLUDED: Final = "_excluded"  # The framework's mark of a message that a compaction excluded.
 
@@ -79,7 +79,7 @@ class RefoldHistoryProvider(HistoryProvider):
     ) -> None:
         super().__init__(source_id, **options)
         self.memory, self.name, self.skip_excluded = memory, name, skip_excluded
-        budget = _UNBOUNDED_TOKENS if window_tokens is None else window_tokens
+        budget = UNBOUNDED_TOKENS if window_tokens is None else window_tokens
         self._opening: dict[str, Any] = {"window_tokens": budget, "project": project}
         self._locks: WeakValueDictionary[Any, asyncio.Lock] = WeakValueDictionary()
 
@@ -144,7 +144,7 @@ class RefoldHistoryProvider(HistoryProvider):
     async def _append(self, session_id: str | None, messages: Sequence[FrameworkMessage]) -> None:
         chat = self._chat(session_id)
         window = chat.window()
-        known = {call["id"] for message in window for call in message.tool_calls or ()}
+        known = call_ids(window)
         for place, message in enumerate(filter_new_messages(_messages_of(window), messages)):
             mark = f"{chat.version}.{place}"
             fields = _fields_of(msgspec.to_builtins(message.to_dict()), known)
@@ -250,19 +250,16 @@ def _has_only_text(text: str, items: Any) -> bool:
 
 def _messages_of(window: Sequence[Message]) -> list[FrameworkMessage]:
     """Return the framework's messages for those of a window, in a form that a model accepts even after erasures."""
-    known = {call["id"] for message in window for call in message.tool_calls or ()}
-    found: list[Item] = []
+    items: list[Item] = []
     last: str | None = None
-    for message in window:
-        if message.tool_call_id not in known if message.tool_call_id else message.erased:
-            continue
+    for message in acceptable_messages(window):
         metadata = message.metadata or {}
         mark = metadata.get(_PART_OF)
         if mark is None or mark != last:
-            found.append({"role": message.role, "contents": [], **metadata.get(_REST, {})})
-        found[-1]["contents"] += _contents_of(message, metadata)
+            items.append({"role": message.role, "contents": [], **metadata.get(_REST, {})})
+        items[-1]["contents"] += _contents_of(message, metadata)
         last = mark
-    return [FrameworkMessage.from_dict(item) for item in found]
+    return [FrameworkMessage.from_dict(item) for item in items]
 
 
 def _contents_of(message: Message, metadata: Item) -> list[Item]:

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from refold import Conversation, Memory
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
+from refold.adapters.windows import UNBOUNDED_TOKENS, call_ids
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
 
@@ -36,7 +37,6 @@ T = TypeVar("T")
 Names = tuple[str, ...]
 
 _ACTOR: Final = "google-adk"
-_UNBOUNDED_TOKENS: Final = 2**40
 _NANOSECONDS: Final = 1_000_000_000
 _EVENT_ID: Final = "event"
 """The metadata key that names the event of a message."""
@@ -194,7 +194,7 @@ class RefoldSessionService(BaseSessionService):
         self._table.put(_key("event", (*place, _FRAME)), _frame(dumped))
         chat = self._chat(place[:3])
         window = chat.window() if _has_calls(dumped) else []
-        known = {call["id"] for message in window for call in message.tool_calls or ()}
+        known = call_ids(window)
         for fields in _messages(dumped, known):
             chat.append(**fields, metadata={_EVENT_ID: event.id}, occurred=_nanoseconds(event.timestamp))
 
@@ -208,7 +208,7 @@ class RefoldSessionService(BaseSessionService):
                 self._table.put(_key(scope, (*own, key.removeprefix(prefix))), value)
 
     def _chat(self, names: Names) -> Conversation:
-        return self.memory.conversation(_path(self.name, names), window_tokens=_UNBOUNDED_TOKENS)
+        return self.memory.conversation(_path(self.name, names), window_tokens=UNBOUNDED_TOKENS)
 
 
 class RefoldMemoryService(BaseMemoryService):

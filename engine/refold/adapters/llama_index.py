@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from refold import Conversation, Memory
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
+from refold.adapters.windows import UNBOUNDED_TOKENS, call_ids
 from refold.memory import TableItem
 
 with import_extra("llama-index"):
@@ -22,7 +23,6 @@ with import_extra("llama-index"):
 T = TypeVar("T")
 
 _ACTOR: Final = "llama-index"
-_UNBOUNDED_TOKENS: Final = 2**40
 _NUMBER: Final = "number"
 """The metadata key for the number of a message in its store."""
 
@@ -208,7 +208,7 @@ class RefoldChatStore(AsyncDBChatStore):
         table, chat = self._memory.table(self.name), self._chat(key)
         last = [table.keys((each.value, part(key)), reverse=True, limit=1) for each in _STATUSES]
         highest = max((int(keys[0][2]) for keys in last if keys), default=0)
-        known = {call["id"] for message in chat.window() for call in message.tool_calls or ()}
+        known = call_ids(chat.window())
         for number, message in enumerate(messages, highest + 1):
             dumped: dict[str, Any] = message.model_dump(mode="json")
             held = _StoredMessage(f"{number:012}", _frame(dumped), dumped)
@@ -216,12 +216,12 @@ class RefoldChatStore(AsyncDBChatStore):
             fields = _fields(dumped, known if status is MessageStatus.ACTIVE else None)
             shown = chat.append(**fields, metadata={_NUMBER: held.number})
             if status is MessageStatus.ACTIVE:
-                known |= {call["id"] for call in shown.tool_calls or ()}
+                known |= call_ids([shown])
             else:
                 chat.remove(shown)
 
     def _chat(self, key: str) -> Conversation:
-        return self._memory.conversation(f"{self.name}/{key}", window_tokens=_UNBOUNDED_TOKENS)
+        return self._memory.conversation(f"{self.name}/{key}", window_tokens=UNBOUNDED_TOKENS)
 
 
 def _statuses(status: MessageStatus | None) -> Sequence[MessageStatus]:

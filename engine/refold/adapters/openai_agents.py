@@ -4,15 +4,14 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import compress
 from typing import Any, Final, TypeAlias, cast
 
 from refold import Memory, Message, WrongVersion
+from refold.adapters.windows import UNBOUNDED_TOKENS, acceptable_messages, call_ids
 
 Item: TypeAlias = dict[str, Any]
 
 _ACTOR: Final = "openai-agents"
-_UNBOUNDED_TOKENS: Final = 2**40
 _LETTERS_PER_TOKEN: Final = 4
 _ROLES: Final = frozenset(("assistant", "developer", "system", "user"))
 _CALL_TYPES: Final = ("function_call", "function_call_output")
@@ -52,7 +51,7 @@ class RefoldSession:
         self.session_id = session_id
         self.session_settings = session_settings
         self.memory = memory
-        budget = _UNBOUNDED_TOKENS if window_tokens is None else window_tokens
+        budget = UNBOUNDED_TOKENS if window_tokens is None else window_tokens
         self._chat = memory.conversation(session_id, window_tokens=budget, project=project)
         self._async_chat = memory.aio.conversation(session_id, window_tokens=budget, project=project)
 
@@ -62,7 +61,7 @@ class RefoldSession:
             settings = self.session_settings
             is_plain = isinstance(settings, dict)
             limit = cast("Item", settings).get("limit") if is_plain else getattr(settings, "limit", None)
-        items = [*map(_item_of, _visible_messages(self._chat.window()))]
+        items = [*map(_item_of, acceptable_messages(self._chat.window()))]
         return items if limit is None else items[max(len(items) - max(limit, 0), 0) :]
 
     async def add_items(self, items: list[Any]) -> None:
@@ -91,13 +90,13 @@ class RefoldSession:
 
     async def _pop(self) -> Item | None:
         messages = self._chat.window()
-        shown = _visible_messages(messages)
+        shown = acceptable_messages(messages)
         if not shown:
             return None
         # A result is removed together with its call, so everything since the first call affected is appended again,
         # without the newest item.
         begin = len(shown) - 1
-        while begin and not _answered_ids(shown[begin:]) <= _calls_of(shown[begin:]):
+        while begin and not _answered_ids(shown[begin:]) <= call_ids(shown[begin:]):
             begin -= 1
         for message in reversed(messages[messages.index(shown[begin]) :]):
             await self._async_chat.remove(message)
@@ -105,7 +104,7 @@ class RefoldSession:
         return _item_of(shown[-1])
 
     async def _append(self, items: Sequence[Item]) -> None:
-        known = _calls_of(self._chat.window()) if any(map(_is_call_item, items)) else set[str]()
+        known = call_ids(self._chat.window()) if any(map(_is_call_item, items)) else set[str]()
         for item in items:
             fields = _fields_of(item, known)
             known |= {call["id"] for call in fields.get("tool_calls", ())}
@@ -114,10 +113,6 @@ class RefoldSession:
 
 def _is_call_item(item: Item) -> bool:
     return item.get("type") in _CALL_TYPES
-
-
-def _calls_of(messages: Sequence[Message]) -> set[str]:
-    return {call["id"] for message in messages for call in message.tool_calls or ()}
 
 
 def _answered_ids(messages: Sequence[Message]) -> set[str]:
@@ -149,13 +144,6 @@ def _fields_of(item: Item, known: set[str]) -> dict[str, Any]:
             tokens = len(json.dumps(item, ensure_ascii=False, default=str)) // _LETTERS_PER_TOKEN + 1
             return {"role": "assistant", "content": None, "metadata": {_ITEM: item}, "tokens": tokens}
     return fields | {"metadata": {_REST: rest}} if rest else fields
-
-
-def _visible_messages(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages to show as items, in a form that a model accepts even if some were erased."""
-    known = _calls_of(messages)
-    there = (message.tool_call_id in known if message.tool_call_id else not message.erased for message in messages)
-    return [*compress(messages, there)]
 
 
 def _item_of(message: Message) -> Item:

@@ -3,7 +3,6 @@
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final, Literal, TypeAlias
@@ -138,17 +137,10 @@ class SimulatedWindow:
     def __contains__(self, place: object) -> bool:
         return place in self._leaders
 
-    def __len__(self) -> int:
-        return len(self._leaders)
-
     @property
     def is_broken(self) -> bool:
         """Whether the window contains an output without the call that it answers."""
         return bool(self._orphans)
-
-    def places(self) -> list[int]:
-        """Return the places of the live pieces, in order of arrival."""
-        return sorted(self._leaders)
 
     def add(self, place: int, piece: Piece) -> None:
         """Add an arriving piece, then make room for it."""
@@ -431,14 +423,14 @@ def evictions(
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Eviction]:
     """Yield the result of each policy within each budget, followed for each budget by its two bounds."""
-    count, done = len(budgets) * (len(policies) + 1), 0
-    for budget in budgets:
-        steps = [partial(_measure_policy, traces, policy, budget) for policy in policies]
-        for step in (*steps, partial(_measure_bounds, traces, budget)):
-            yield from step()
-            done += 1
-            if progress:
-                progress(done, count)
+    steps = [(budget, policy) for budget in budgets for policy in (*policies, None)]
+    for done, (budget, policy) in enumerate(steps, 1):
+        if policy is None:
+            yield from _measure_bounds(traces, budget)
+        else:
+            yield _measure_policy(traces, policy, budget)
+        if progress:
+            progress(done, len(steps))
 
 
 class Recommendation(Struct, frozen=True):
@@ -483,16 +475,16 @@ def recommendation(results: Sequence[Eviction]) -> Recommendation | None:
 
 def _reason(each: Eviction, fifo: Eviction) -> str:
     regret, others = round(100 * (each.regret or 0.0)), round(100 * (fifo.regret or 0.0))
-    told = f"in {each.budget:,} tokens, {regret} % of what was needed later had left the window before"
-    return told if each.policy == "fifo" else f"{told}; with fifo, {others} %"
+    loss = f"in {each.budget:,} tokens, {regret} % of what was needed later had left the window before"
+    return loss if each.policy == "fifo" else f"{loss}; with fifo, {others} %"
 
 
-def _measure_policy(traces: Sequence[Trace], policy: Policy, budget: int) -> Iterator[Eviction]:
+def _measure_policy(traces: Sequence[Trace], policy: Policy, budget: int) -> Eviction:
     outcomes = [replay(trace, policy, budget) for trace in traces]
     survived = [part for outcome in outcomes for part in outcome.survived]
     sizes = [tokens for outcome in outcomes for tokens in outcome.window_tokens]
     needed = sum(outcome.needed for outcome in outcomes)
-    yield Eviction(
+    return Eviction(
         policy.name,
         budget,
         len(survived),

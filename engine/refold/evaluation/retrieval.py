@@ -249,13 +249,6 @@ def answers(embedded: Sequence[EmbeddedCase], system: System) -> list[Answer]:
     ]
 
 
-def texts_of(embedded: EmbeddedCase, system: System) -> TextIndex:
-    """Return the items of a case as rows that rankings score."""
-    texts = TextIndex()
-    _grow(texts, embedded, system, len(embedded.case.items))
-    return texts
-
-
 def _grow(texts: TextIndex, embedded: EmbeddedCase, system: System, arrived: int) -> None:
     for row in range(len(texts), arrived):
         item = embedded.case.items[row]

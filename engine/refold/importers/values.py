@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from refold import Memory, fold
 from refold.engine import transfer
-from refold.engine.engine import Engine
 from refold.engine.jsonl import event_to_json
 from refold.entry import Entry
 from refold.event import FLAG_OCCURRED, HOST, Recorded, unpack_json
+from refold.memory.options import core_of
 from refold.message import Message
 
 _MESSAGE_FIELDS: Final = ("seq", "role", "content", "name", "tool_calls", "tool_call_id", "tokens", "metadata")
@@ -27,8 +27,8 @@ def message_json(message: Message) -> dict[str, Any]:
     fields = {field: getattr(message, field) for field in _MESSAGE_FIELDS}
     flags = {"pinned": message.pinned, "erased": message.erased}
     times = {"time_ns": message.time_ns, "occurred_ns": message.occurred_ns}
-    given = {field: value for field, value in fields.items() if value is not None or field == "content"}
-    return given | {flag: True for flag, is_on in flags.items() if is_on} | times
+    present = {field: value for field, value in fields.items() if value is not None or field == "content"}
+    return present | {flag: True for flag, is_on in flags.items() if is_on} | times
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def event_json(memory: Memory, recorded: Recorded, *, full: bool = False) -> dic
         line["erased"] = True
     if isinstance(event, fold.Unknown):
         return {**line, "event": {"tag": event.tag}}
-    fields = event_to_json(event, _engine(memory).reader.names(), erased=stamp.erased)
+    fields = event_to_json(event, core_of(memory)[0].engine.reader.names(), erased=stamp.erased)
     own = {name: getattr(event, name) for name in fields if name in event.__struct_fields__}
     packed = {
         name: _unpack_value(name, value, full=full) for name, value in own.items() if type(value) in (bytes, tuple)
@@ -78,7 +78,6 @@ def event_json(memory: Memory, recorded: Recorded, *, full: bool = False) -> dic
 
 
 _VECTORS: Final = frozenset(("vector", "vectors", "other_vector"))
-_DIGESTS: Final = frozenset(("digests",))
 _JSON_TEXTS: Final = frozenset(("arguments", "result"))
 _NUMBER_BYTES: Final = 4
 
@@ -94,7 +93,7 @@ def _unpack_value(name: str, value: Any, *, full: bool) -> Any:
     if name in _VECTORS:
         dim = len(value) // _NUMBER_BYTES
         return list(struct.unpack(f"<{dim}f", value)) if full else {"dim": dim}
-    if name in _DIGESTS:
+    if name == "digests":
         return value.hex()
     if not value:
         return None
@@ -103,27 +102,22 @@ def _unpack_value(name: str, value: Any, *, full: bool) -> Any:
 
 def stream_names(memory: Memory) -> list[str]:
     """Return the full names of the streams of a memory."""
-    core = memory._core  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    core, _ = core_of(memory)
     with core.engine.reader.state_lock:
         return list(core.engine.reader.streams.names(core.branch))
 
 
 def export_lines(memory: Memory) -> Iterator[bytes]:
     """Return the lines of refold's own JSONL, for every event up to the head."""
-    return transfer.lines(_engine(memory), memory.head)
+    return transfer.lines(core_of(memory)[0].engine, memory.head)
 
 
 def stream_events(memory: Memory, stream: str, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
     """Return the events of one stream, given by its full name, with ``after < seq <= until``."""
-    key = memory._core.key(stream)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return _engine(memory).reader.events(key, after, memory.head if until is None else until)
+    core, _ = core_of(memory)
+    return core.engine.reader.events(core.key(stream), after, memory.head if until is None else until)
 
 
 def stream_name(memory: Memory, number: int) -> str:
     """Return the name of the stream that an event refers to by number."""
-    return _engine(memory).reader.streams.name_of(number)
-
-
-def _engine(memory: Memory) -> Engine:
-    # The handles offer single streams; writing down the log needs all of it.
-    return memory._core.engine  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return core_of(memory)[0].engine.reader.streams.name_of(number)

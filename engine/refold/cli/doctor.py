@@ -171,10 +171,10 @@ def _writers(path: str) -> CheckResult:
 
 def _unfinished(path: str) -> CheckResult:
     sites = inspect.sites(path)
-    left = [site.path for site in sites if site.builders == ()]
-    if left:
+    leftovers = [site.path for site in sites if site.builders == ()]
+    if leftovers:
         step = "remove it, or run the same command again, which clears it away"
-        return _warn(f"an interrupted creation, backup or recovery has left {', '.join(left)}", step)
+        return _warn(f"an interrupted creation, backup or recovery has left {', '.join(leftovers)}", step)
     copy = Path(path, CLEAN)
     if copy.is_dir():
         step = "let it finish; if it was interrupted, erase again: opening the store for writing clears this away"
@@ -322,18 +322,18 @@ def _examine_server(address: str, monitors: Sequence[str]) -> Examination:
     try:
         commits = connect(address, readonly=True)
         try:
-            found = commits.checks()
+            checks = commits.checks()
         finally:
             commits.close()
     except StoreError as error:
-        found = [Check("server", BAD, str(error))]
+        checks = [Check("server", BAD, str(error))]
     if monitors:
         from refold.log.jetstream import stream_of  # Its client is an extra, which is installed at this point.
         from refold.log.monitors import compare  # Only this needs an HTTP client.
 
-        found += compare(monitors, stream_of(address))
-    is_ok = all(check.state != BAD for check in found)
-    return Examination(path, is_ok, 0 if is_ok else EXIT_ERROR, [Diagnosis(*check) for check in found])
+        checks += compare(monitors, stream_of(address))
+    is_ok = all(check.state != BAD for check in checks)
+    return Examination(path, is_ok, 0 if is_ok else EXIT_ERROR, [Diagnosis(*check) for check in checks])
 
 
 def examine(path: str, monitors: Sequence[str] = ()) -> Examination:

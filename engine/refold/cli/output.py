@@ -61,16 +61,16 @@ def stdout_file() -> "IO[bytes]":
     return cast("IO[bytes]", _Terminal()) if sys.stdout.isatty() else sys.stdout.buffer
 
 
-def free_columns(taken: int) -> int:
+def free_columns(used_chars: int) -> int:
     """Return the number of characters left in a terminal line besides those taken."""
-    return max(shutil.get_terminal_size((_COLUMNS, 24)).columns - taken, _LEAST_CHARS)
+    return max(shutil.get_terminal_size((_COLUMNS, 24)).columns - used_chars, _LEAST_CHARS)
 
 
 def block(head: str | tuple[str, str], text: str, *, full: bool) -> "Iterator[Line]":
     """Yield a text after its head: as much as fits in one line, or with `full` all of it, indented."""
     if not full:
-        taken = len(head if isinstance(head, str) else head[0])
-        yield head, shorten(text, free_columns(taken))
+        head_chars = len(head if isinstance(head, str) else head[0])
+        yield head, shorten(text, free_columns(head_chars))
         return
     first, _, rest = text.partition("\n")
     yield head, first
@@ -99,15 +99,14 @@ class Console:
         """Print one line."""
         if self._quiet:
             return
-        shown = [
-            escape_line(piece) if isinstance(piece, str) else (escape_line(piece[0]), piece[1]) for piece in pieces
-        ]
+        styled = [(piece, "") if isinstance(piece, str) else piece for piece in pieces]
+        escaped = [(escape_line(text), style) for text, style in styled]
         if self._rich is None:
-            print("".join(piece if isinstance(piece, str) else piece[0] for piece in shown))
+            print("".join(text for text, _ in escaped))
             return
         from rich.text import Text
 
-        self._rich.print(Text.assemble(*shown), soft_wrap=True)
+        self._rich.print(Text.assemble(*escaped), soft_wrap=True)
 
     def heading(self, text: str) -> None:
         """Print a heading below an empty line."""

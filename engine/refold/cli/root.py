@@ -278,10 +278,10 @@ def verb(
             if output.exit_code:
                 click.get_current_context().exit(output.exit_code)
 
-        made = cast("Any", command)
+        wrapped = cast("Any", command)
         for option in reversed((*options, *([db_option] if opens else []), json_option)):
-            made = cast("Any", option)(made)
-        group.command(name)(made)
+            wrapped = cast("Any", option)(wrapped)
+        group.command(name)(wrapped)
         return function
 
     return decorate

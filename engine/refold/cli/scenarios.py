@@ -108,12 +108,12 @@ def _table(documents: list[dict[str, Any]]) -> Iterator[Line]:
 
 
 def _details(document: dict[str, Any], scenario: "Scenario", chat: "Conversation | None") -> Iterator[Line]:
-    told = ", ".join(f"{name} {value}" for name, value in document["settings"].items()) or "the policies of the log"
-    yield ((f"with {told}, up to seq {document['until']}", "bold"),)
+    policies = ", ".join(f"{name} {value}" for name, value in document["settings"].items()) or "the policies of the log"
+    yield ((f"with {policies}, up to seq {document['until']}", "bold"),)
     for each in document["windows"][:_SHOWN_COUNT]:
         parts = [f"{len(seqs):,} {what}" for seqs, what in ((each.added, "more"), (each.missing, "fewer")) if seqs]
-        told = ", ".join(parts) or "in another order"
-        yield f"window of {output.shorten(each.conversation)}: {told}, since seq {each.since}"
+        difference = ", ".join(parts) or "in another order"
+        yield f"window of {output.shorten(each.conversation)}: {difference}, since seq {each.since}"
     for change in document["memories"][:_SHOWN_COUNT]:
         yield output.shorten(str(change))
     for recall in document["recalls"][:_SHOWN_COUNT]:

@@ -106,12 +106,12 @@ def show(
     rebuilds the context that was recorded at a seq from the log and compares it with its recorded hashes; exits with 1
     if they differ.
     """
-    named = {"CONVERSATION": conversation, "--seq": seq, "--context": context}
-    given = [name for name, value in named.items() if value is not None]
-    if len(given) != 1:
-        found = f"{' and '.join(given)} were given together; " if given else ""
+    selectors = {"CONVERSATION": conversation, "--seq": seq, "--context": context}
+    names = [name for name, value in selectors.items() if value is not None]
+    if len(names) != 1:
+        excess = f"{' and '.join(names)} were given together; " if names else ""
         raise click.UsageError(
-            f"{found}give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context"
+            f"{excess}give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context"
         )
     if seq is not None:
         return _event(memory, seq)
@@ -172,10 +172,10 @@ def _conversation_lines(chat: "Conversation", seq: int, *, full: bool, is_now: b
     for message in chat.window():
         yield from output.message_lines(message, full=full)
     if is_now and (open_message := unanswered_message(chat)) is not None:
-        told = (
+        hint = (
             f"message {open_message.seq} has no answer; continue with AgentLoop.resume() or the framework that wrote it"
         )
-        yield ((told, "yellow"),)
+        yield ((hint, "yellow"),)
     for key, value in chat.scratchpad.items():
         yield from output.block(f"scratchpad {output.shorten(key)} = ", value, full=full)
     for note in chat.scratchpad.notes():
@@ -259,19 +259,13 @@ def _log_line(memory: "Memory", recorded: "Recorded", text: str | None) -> Line:
     """Return the line of an event, with the given text or else as much of its own as fits."""
     from refold.importers.values import event_name
 
-    stamp = recorded.stamp
-    head = f"{stamp.seq:>8}  {output.time_text(stamp.time_ns)}  {output.shorten(stamp.stream)}  {event_name(recorded)}"
+    stamp, name = recorded.stamp, event_name(recorded)
+    seq, time, stream = f"{stamp.seq:>8}", f"  {output.time_text(stamp.time_ns)}", f"  {output.shorten(stamp.stream)}  "
     origin = output.origin_text(stamp)
     if text is None:
-        text = f"  {output.event_text(memory, recorded, output.free_columns(len(head) + len(origin) + 2))}"
-    return (
-        (head[:8], "cyan"),
-        (f"  {output.time_text(stamp.time_ns)}", "dim"),
-        f"  {output.shorten(stamp.stream)}  ",
-        (event_name(recorded), "bold"),
-        text,
-        (origin, "dim"),
-    )
+        used_chars = len(f"{seq}{time}{stream}{name}{origin}  ")
+        text = f"  {output.event_text(memory, recorded, output.free_columns(used_chars))}"
+    return (seq, "cyan"), (time, "dim"), stream, (name, "bold"), text, (origin, "dim")
 
 
 def _follow_events(memory: "Memory", after: int, until: int | None) -> "Iterator[Recorded]":
@@ -324,8 +318,8 @@ def _step_lines(memory: "Memory", step: "Step", *, full: bool) -> Iterator[Line]
     recorded = Recorded(step.event, step.stamp)
     bar = output.token_bar(step.after.token_count(), step.after.window_tokens)
     name, origin = event_name(recorded), output.origin_text(step.stamp)
-    taken = 14 + len(bar) + len(name) + len(origin)
-    text = "" if full else f"  {output.event_text(memory, recorded, output.free_columns(taken))}"
+    used_chars = 14 + len(bar) + len(name) + len(origin)
+    text = "" if full else f"  {output.event_text(memory, recorded, output.free_columns(used_chars))}"
     yield (f"{step.stamp.seq:>8}", "cyan"), f"  {bar}  ", (name, "bold"), text, (origin, "dim")
     if full:
         yield from output.event_lines(memory, recorded)
@@ -589,12 +583,12 @@ def _report_partial_import(memory: "Memory", file: Path, head: int) -> None:
     """Report which part of a file was imported before the import failed."""
     from refold.message import MessageAppended
 
-    taken = list(memory.events(after=head))
-    messages = sum(isinstance(recorded.event, MessageAppended) for recorded in taken)
-    streams = len({recorded.stamp.stream for recorded in taken})
-    if taken:
+    imported = list(memory.events(after=head))
+    messages = sum(isinstance(recorded.event, MessageAppended) for recorded in imported)
+    streams = len({recorded.stamp.stream for recorded in imported})
+    if imported:
         output.tell(
-            f"{file}: everything before the error was imported: {pluralize(len(taken), 'event')} with "
+            f"{file}: everything before the error was imported: {pluralize(len(imported), 'event')} with "
             f"{pluralize(messages, 'message')}, in {pluralize(streams, 'stream')}; fix the file and import it again to "
             "add the rest"
         )

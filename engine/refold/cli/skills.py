@@ -69,14 +69,14 @@ def _skills(places: dict[str, Any], *, writes: bool = False) -> "Generator[Skill
     if writes and not db:
         raise click.UsageError("the store keeps switches, notes and reviews; name one with --db PATH or REFOLD_DB")
     create = f"create one with Memory({db!r}) in Python"
-    read = f"give no --db and no REFOLD_DB to use the skill files alone, or {create}"
-    with (
-        Memory()
-        if not db
-        else open_for_writing(db, advice=create)
-        if writes
-        else open_for_reading(db, advice=read) as memory
-    ):
+    if not db:
+        opened = Memory()
+    elif writes:
+        opened = open_for_writing(db, advice=create)
+    else:
+        advice = f"give no --db and no REFOLD_DB to use the skill files alone, or {create}"
+        opened = open_for_reading(db, advice=advice)
+    with opened as memory:
         yield skills_of(memory, roots, library=places["library"])
 
 
@@ -262,9 +262,9 @@ def select(
     from refold.skills import SelectionPolicy, inject_skills
     from refold.skills.selection import with_settings
 
-    given = SelectionPolicy(min_score=min_score, include_tags=include_tags, exclude_tags=exclude_tags, ranking=ranking)
+    base = SelectionPolicy(min_score=min_score, include_tags=include_tags, exclude_tags=exclude_tags, ranking=ranking)
     with _skills(places) as skills:
-        policy = with_settings(given, skills.index())
+        policy = with_settings(base, skills.index())
         policy = policy if top_k is None else replace(policy, top_k=top_k)
         if explain is not None:
             verdict = skills.explain(explain, query, policy=policy, phase=phase)
@@ -291,12 +291,12 @@ def search(query: str, **places: Any) -> Output:
     Includes skills that are switched off.
     """
     with _skills(places) as skills:
-        found = skills.search(query)
+        results = skills.search(query)
     lines = [
         _skill_line(" " if skill.enabled else "-", skill.name, f"{skill.source} {skill.priority}", skill.description)
-        for skill in found
+        for skill in results
     ]
-    return Output({"query": query, "skills": found}, lines)
+    return Output({"query": query, "skills": results}, lines)
 
 
 @_verb("detect")
@@ -328,8 +328,8 @@ def new(name: str, description: str, tags: tuple[str, ...], body: Any, **places:
     """
     text = f"# {name}\n\n{description}\n" if body is None else _text_of(body)
     with _skills(places) as skills:
-        made = skills.create(name, description, text, tags=tags)
-    return _text_output(f"wrote {made.path}", name=made.name, path=made.path)
+        skill = skills.create(name, description, text, tags=tags)
+    return _text_output(f"wrote {skill.path}", name=skill.name, path=skill.path)
 
 
 def _text_of(file: Any) -> str:
@@ -355,8 +355,8 @@ def edit(name: str, description: str | None, tags: tuple[str, ...], body: Any, *
     """
     text = None if body is None else _text_of(body)
     with _skills(places, writes=bool(places["db"])) as skills:
-        made = skills.edit(name, description=description, body=text, tags=tags or None)
-    return _text_output(f"edited {made.path}", name=made.name, path=made.path)
+        skill = skills.edit(name, description=description, body=text, tags=tags or None)
+    return _text_output(f"edited {skill.path}", name=skill.name, path=skill.path)
 
 
 @_verb("note", click.argument("name"), click.argument("text"))

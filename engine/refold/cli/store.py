@@ -188,8 +188,8 @@ def erase(
             raise NotFound(f"no event contains {text!r}, as is or escaped in JSON; `refold search` finds words")
         lines = [*_receipt_lines(receipt, text)]
         if conversation and conversation in memory.tables(prefix=conversation, limit=1):
-            told = f"the table {conversation} stays; memory.table({conversation!r}).erase() in Python erases it"
-            lines.append(((told, "yellow"),))
+            hint = f"the table {conversation} stays; memory.table({conversation!r}).erase() in Python erases it"
+            lines.append(((hint, "yellow"),))
     return Output(receipt, lines)
 
 
@@ -271,9 +271,9 @@ def backup(memory: "Memory", path: str) -> Output:
     open.
     """
     with progress_bar("verifying the copy") as progress:
-        made = memory.backup(path, progress)
-    text = f"  {pluralize(made.head, 'event')} in {pluralize(made.streams, 'stream')}, {made.data_bytes:,} bytes"
-    return Output(made, [((path, "bold"), text), (f"state hash {made.state_hash}",)])
+        copy = memory.backup(path, progress)
+    text = f"  {pluralize(copy.head, 'event')} in {pluralize(copy.streams, 'stream')}, {copy.data_bytes:,} bytes"
+    return Output(copy, [((path, "bold"), text), (f"state hash {copy.state_hash}",)])
 
 
 @verb(
@@ -293,10 +293,11 @@ def recover_command(backup: str, new: str, to: Moment) -> Output:
     from refold import recover
 
     with progress_bar("verifying the new store") as progress, name_damage(backup):
-        made = recover(backup, new, to=to, progress=progress, **fixed_options())
-    text = f"  the log up to seq {made.seq}: {pluralize(made.head, 'event')} in {pluralize(made.streams, 'stream')}"
-    repairs: list[Line] = [(f"repaired: {repair}",) for repair in made.repairs]
-    return Output(made, [((new, "bold"), text), (f"state hash {made.state_hash}",), *repairs])
+        recovered = recover(backup, new, to=to, progress=progress, **fixed_options())
+    counts = f"{pluralize(recovered.head, 'event')} in {pluralize(recovered.streams, 'stream')}"
+    text = f"  the log up to seq {recovered.seq}: {counts}"
+    repairs: list[Line] = [(f"repaired: {repair}",) for repair in recovered.repairs]
+    return Output(recovered, [((new, "bold"), text), (f"state hash {recovered.state_hash}",), *repairs])
 
 
 @verb("move", click.argument("source", type=click.Path()), click.argument("target", type=click.Path()), opens=None)
@@ -311,10 +312,10 @@ def move_command(source: str, target: str) -> Output:
     from refold.log.commits import hide_password
 
     with progress_bar("moving the events") as progress:
-        made = move(source, target, progress=progress, **fixed_options())
-    taken = f"{pluralize(made.events, 'event')} in {pluralize(made.streams, 'stream')}"
-    text = f"  {taken}; {hide_password(source)} can still be read"
-    return Output(made, [((hide_password(target), "bold"), text), (f"state hash {made.state_hash}",)])
+        moved = move(source, target, progress=progress, **fixed_options())
+    counts = f"{pluralize(moved.events, 'event')} in {pluralize(moved.streams, 'stream')}"
+    text = f"  {counts}; {hide_password(source)} can still be read"
+    return Output(moved, [((hide_password(target), "bold"), text), (f"state hash {moved.state_hash}",)])
 
 
 _PORT_MAX = 65_535

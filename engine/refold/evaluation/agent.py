@@ -86,8 +86,11 @@ class Presence(Struct, frozen=True):
 def recordings_of(path: Path, progress: Callable[[int, int], None] | None = None) -> list[Recording]:
     """Read the conversations of a file that have questions with evidence; raises the same errors as `cases_of`."""
     with memory_of(path, progress) as memory:
-        found = [Recording(make_case(*source), tuple(_facts(*source[1:]))) for source in conversations(memory)]
-    return [each for each in found if any(question.evidence for question in each.case.questions)]
+        recordings = [
+            Recording(make_case(name, items, source), tuple(_facts(items, source)))
+            for name, items, source in conversations(memory)
+        ]
+    return [each for each in recordings if any(question.evidence for question in each.case.questions)]
 
 
 _Observations: TypeAlias = dict[str, dict[str, list[tuple[str, str | list[str]]]]]

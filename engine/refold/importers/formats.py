@@ -487,10 +487,10 @@ def _is_locomo(head: bytes) -> bool:
 
 
 def _locomo_conversation(place: str, sample: Fields) -> SourceConversation:
-    found = sample.get("conversation")
-    if not isinstance(found, dict):
+    conversation = sample.get("conversation")
+    if not isinstance(conversation, dict):
         raise InvalidInput(f"{place} has no conversation; {_ADVICE}")
-    talk = cast("Fields", found)
+    talk = cast("Fields", conversation)
     # The sample without the turns that become messages.
     other = {key: value for key, value in talk.items() if not (_SESSION.match(key) and value)}
     source = sample | {"conversation": other}

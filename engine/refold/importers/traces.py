@@ -242,12 +242,12 @@ def _parse_json(value: object) -> Any:
 
 
 def _list_messages(name: str, value: object) -> Iterator[Fields]:
-    found = _parse_json(value)
-    if name == _LISTS[0] and found:
-        parts = [{"type": "text", "content": found}] if isinstance(found, str) else _dicts(found)
+    content = _parse_json(value)
+    if name == _LISTS[0] and content:
+        parts = [{"type": "text", "content": content}] if isinstance(content, str) else _dicts(content)
         yield from _join_parts("system", parts, {})
         return
-    for message in _dicts(found):
+    for message in _dicts(content):
         rest = {key: value for key, value in message.items() if key not in ("role", "parts")}
         if "parts" in message:
             yield from _join_parts(str(message.get("role", "user")), _dicts(message["parts"]), rest)

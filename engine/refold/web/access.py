@@ -35,9 +35,9 @@ class Access:
 
     def admits(self, headers: Headers) -> bool:
         """Return whether a request has the token or the cookie."""
-        given = headers.get("authorization", "")
-        if given.lower().startswith(_BEARER):
-            return self.is_token(given[len(_BEARER) :].strip())
+        header = headers.get("authorization", "")
+        if header.lower().startswith(_BEARER):
+            return self.is_token(header[len(_BEARER) :].strip())
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:

@@ -47,11 +47,9 @@ def get_root(site: Site, request: Request, _: Body) -> Response:
 
 def list_sessions(site: Site, request: Request, _: Body) -> Response:
     """List sessions by id."""
-    memory, count = memory_of(request, site.memory), limit(request)
-    ids = memory.conversations(after=name_of(request, "after"), limit=count)
-    rows = [views.session_row(memory, session) for session in ids]
-    following = ids[-1] if len(ids) == count else None
-    return answer(request, {"sessions": rows, "next": following}, seq=memory.head)
+    memory = memory_of(request, site.memory)
+    listed = views.sessions_page(memory, name_of(request, "after"), limit(request))
+    return answer(request, listed, seq=memory.head)
 
 
 def get_session(site: Site, request: Request, _: Body) -> Response:
@@ -182,10 +180,10 @@ def get_event(site: Site, request: Request, _: Body) -> Response:
 
 
 def _seq_in(request: Request) -> int:
-    given = str(request.path_params["seq"])
-    if not is_number(given) or not int(given):
-        raise NotFound(f"there is no event {checks.brief(given)}; a seq is a whole number")
-    return int(given)
+    value = str(request.path_params["seq"])
+    if not is_number(value) or not int(value):
+        raise NotFound(f"there is no event {checks.brief(value)}; a seq is a whole number")
+    return int(value)
 
 
 # Questions.
@@ -198,8 +196,8 @@ def get_why(site: Site, request: Request, _: Body) -> Response:
 
 def get_blame(site: Site, request: Request, _: Body) -> Response:
     """List every value that a key ever had, oldest first, with its writer and the turn that led to it."""
-    found = msgspec.to_builtins(reasons.revisions_of(site, request))
-    return answer(request, {"revisions": found}, seq=site.memory.head)
+    revisions = msgspec.to_builtins(reasons.revisions_of(site, request))
+    return answer(request, {"revisions": revisions}, seq=site.memory.head)
 
 
 # Searches.
@@ -232,10 +230,8 @@ def search(site: Site, request: Request, _: Body) -> Response:
 
 def list_projects(site: Site, request: Request, _: Body) -> Response:
     """List projects by name."""
-    count = limit(request)
-    names = site.memory.projects(after=name_of(request, "after"), limit=count)
-    rows = [{"id": name, "memories": site.memory.project(name).count()} for name in names]
-    return answer(request, {"projects": rows, "next": names[-1] if len(names) == count else None}, seq=site.memory.head)
+    listed = views.projects_page(site.memory, name_of(request, "after"), limit(request))
+    return answer(request, listed, seq=site.memory.head)
 
 
 def get_project(site: Site, request: Request, _: Body) -> Response:

@@ -97,9 +97,9 @@ def _health(site: Site) -> Callable[[Request], Any]:
     """
 
     async def health(_: Request) -> Response:
-        found = site.memory.health()
-        body = {"ok": found.ok, "problem": found.problem}
-        return Response(msgspec.json.encode(body), 200 if found.ok else 503, media_type="application/json")
+        state = site.memory.health()
+        body = {"ok": state.ok, "problem": state.problem}
+        return Response(msgspec.json.encode(body), 200 if state.ok else 503, media_type="application/json")
 
     return health
 

@@ -78,20 +78,15 @@ def columns(memory: Memory, comparison: Comparison) -> list[dict[str, int]]:
     ]
 
 
-def regrets(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return the session's messages that were needed after they had left, under the other policy."""
-    found = comparison.scenario.regret()
-    return [msgspec.to_builtins(each) for each in found if each.conversation == comparison.session]
-
-
 def document(site: Site, comparison: Comparison) -> dict[str, Any]:
     """Return a comparison as plain values."""
-    settings = {"window_tokens": comparison.window_tokens, "eviction": comparison.eviction}
+    session, regret = comparison.session, comparison.scenario.regret()
     return {
-        "session": comparison.session,
-        **settings,
+        "session": session,
+        "window_tokens": comparison.window_tokens,
+        "eviction": comparison.eviction,
         "columns": columns(site.memory, comparison),
-        "regret": regrets(comparison),
+        "regret": [msgspec.to_builtins(each) for each in regret if each.conversation == session],
     }
 
 
@@ -126,8 +121,8 @@ def _sides(site: Site, request: Request, comparison: Comparison) -> dict[str, An
 def show_what_if(site: Site, request: Request) -> Response:
     """Show a session under another policy as a second track below its own."""
     comparison = comparison_of(site, request)
-    shown, found = _sides(site, request, comparison), document(site, comparison)
-    most = max((max(each["missing"], each["added"]) for each in found["columns"]), default=0)
+    shown, other = _sides(site, request, comparison), document(site, comparison)
+    most = max((max(each["missing"], each["added"]) for each in other["columns"]), default=0)
     return page(
         site,
         request,
@@ -136,10 +131,10 @@ def show_what_if(site: Site, request: Request) -> Response:
         evictions=EVICTIONS,
         classes=views.TRACK_CLASSES,
         branches=site.branches.of(comparison.session),
-        columns=found["columns"],
+        columns=other["columns"],
         most=most,
-        differing=sum(bool(each["missing"] or each["added"]) for each in found["columns"]),
-        regret=found["regret"],
+        differing=sum(bool(each["missing"] or each["added"]) for each in other["columns"]),
+        regret=other["regret"],
         **shown,
     )
 

@@ -55,18 +55,17 @@ def error_page(site: Site, request: Request, error: Exception) -> Response:
 
 
 def _sessions(site: Site, request: Request) -> Response:
-    memory, count = memory_of(request, site.memory), limit(request)
-    after = name_of(request, "after")
-    ids = memory.conversations(after=after, limit=count)
+    memory, after = memory_of(request, site.memory), name_of(request, "after")
+    listed = views.sessions_page(memory, after, limit(request))
     return page(
         site,
         request,
         "sessions.html",
         here="sessions",
-        rows=[views.session_row(memory, session) for session in ids],
+        rows=listed["sessions"],
         total=memory.stats().conversations,
         head=memory.head,
-        following=ids[-1] if len(ids) == count else None,
+        following=listed["next"],
         is_later=after is not None,
     )
 
@@ -183,13 +182,13 @@ def _search(site: Site, request: Request) -> Response:
     ranking = text(request, "ranking", "hybrid") or "hybrid"
     project = projects.project_to_search(site.memory, request)
     names = sorted({*site.memory.projects(limit=_PROJECTS_COUNT), project})
-    found = None
+    results = None
     if query is not None:
         if where == "messages":
             hits = site.memory.search_messages(query, top_k=20, explain=True)
         else:
             hits = site.memory.project(project).search(query, top_k=20, ranking=ranking, explain=True)
-        found = views.hits_json(hits)
+        results = views.hits_json(hits)
     return page(
         site,
         request,
@@ -201,8 +200,8 @@ def _search(site: Site, request: Request) -> Response:
         projects=names,
         ranking=ranking,
         rankings=tuple(RANKINGS),
-        found=found,
-        top=max([1.0, *(hit["score"] for hit in found["hits"])]) if found else 1.0,
+        found=results,
+        top=max([1.0, *(hit["score"] for hit in results["hits"])]) if results else 1.0,
     )
 
 
@@ -221,9 +220,9 @@ def _boards(site: Site, request: Request) -> Response:
     rows: list[dict[str, Any]] = []
     for board in site.memory.boards():
         ids = {"session_id": board.session, "project_id": board.project, "node_id": board.node}
-        given = {name: value for name, value in ids.items() if value is not None}
+        scope = {name: value for name, value in ids.items() if value is not None}
         title = board.session if board.session is not None else f"{board.project} / {board.node}"
-        rows.append({"query": urlencode(given), "title": title, "session": board.session})
+        rows.append({"query": urlencode(scope), "title": title, "session": board.session})
     return page(site, request, "boards.html", here="boards", rows=rows)
 
 

@@ -48,18 +48,18 @@ def is_number(text: str) -> bool:
 
 def number(request: Request, key: str, default: int, most: int | None = None) -> int:
     """Return a query parameter that is a whole number, at most `most`; raises `InvalidInput` for any other text."""
-    given = request.query_params.get(key, "").strip()
-    if key not in request.query_params or (not given and not request.url.path.startswith("/api/")):
+    value = request.query_params.get(key, "").strip()
+    if key not in request.query_params or (not value and not request.url.path.startswith("/api/")):
         return default  # The forms of pages also send blank fields.
-    if not is_number(given) or int(given) > NUMBER_MAX:
-        checks.invalid(f"{key} is {checks.brief(given)}; give a whole number from 0 to {NUMBER_MAX = }")
-    return int(given) if most is None else min(int(given), most)
+    if not is_number(value) or int(value) > NUMBER_MAX:
+        checks.invalid(f"{key} is {checks.brief(value)}; give a whole number from 0 to {NUMBER_MAX = }")
+    return int(value) if most is None else min(int(value), most)
 
 
 def seq_or_text(request: Request, key: str, head: int) -> int | str | None:
     """Return a query parameter as a seq if it is a number up to the head, else as text; `None` if it is missing."""
-    given = text(request, key)
-    return int(given) if given is not None and is_number(given) and int(given) <= head else given
+    value = text(request, key)
+    return int(value) if value is not None and is_number(value) and int(value) <= head else value
 
 
 def limit(request: Request) -> int:
@@ -69,16 +69,16 @@ def limit(request: Request) -> int:
 
 def flag(request: Request, key: str) -> bool:
     """Return whether a query parameter is true, by default false; raises `InvalidInput` if it is neither."""
-    given = request.query_params.get(key, "false").strip()
-    if given not in {"true", "false"}:
-        checks.invalid(f"{key} is {checks.brief(given)}; give true or false")
-    return given == "true"
+    value = request.query_params.get(key, "false").strip()
+    if value not in {"true", "false"}:
+        checks.invalid(f"{key} is {checks.brief(value)}; give true or false")
+    return value == "true"
 
 
 def moment(request: Request, memory: Memory, key: str = "at") -> int | None:
     """Return the seq in a parameter, or `None`; raises `NotFound` for a seq beyond the head, which might still come."""
-    given = request.query_params.get(key, "").strip()
-    if not given and not (key in request.query_params and request.url.path.startswith("/api/")):
+    value = request.query_params.get(key, "").strip()
+    if not value and not (key in request.query_params and request.url.path.startswith("/api/")):
         return None
     return check_seq(memory, number(request, key, 0))
 
@@ -138,11 +138,11 @@ def fields(given: dict[str, Any], *names: str) -> dict[str, Any]:
 def options(request: Request) -> dict[str, Any]:
     """Return the options of a mutation from `If-Match`, `If-None-Match: *` and `Idempotency-Key`."""
     expected: Any = ANY
-    given = request.headers.get("if-match")
-    if given is not None:
-        version = given.strip().removeprefix("W/").strip('"').partition("-")[0]
+    tag = request.headers.get("if-match")
+    if tag is not None:
+        version = tag.strip().removeprefix("W/").strip('"').partition("-")[0]
         if version != "*" and not is_number(version):
-            checks.invalid(f"If-Match is {checks.brief(given)}; give the ETag of an answer, or *")
+            checks.invalid(f"If-Match is {checks.brief(tag)}; give the ETag of an answer, or *")
         expected = EXISTS if version == "*" else int(version)
     elif request.headers.get("if-none-match", "").strip() == "*":
         expected = NO_STREAM

@@ -11,6 +11,7 @@ from refold import Memory, checks
 from refold.errors import InvalidInput, NotFound, RefoldError
 from refold.skills import Skill, Skills, SkillSummary
 from refold.skills.format import SOURCES
+from refold.web import views
 from refold.web.parameters import limit, name_in, name_of, number, text
 from refold.web.render import page, url
 from refold.web.site import Site
@@ -25,18 +26,16 @@ _OWN: Final = frozenset(("project", "generated"))
 
 def show_projects(site: Site, request: Request) -> Response:
     """List the projects with their numbers of memories."""
-    count = limit(request)
-    names = site.memory.projects(after=name_of(request, "after"), limit=count)
-    rows = [{"id": name, "memories": site.memory.project(name).count()} for name in names]
-    following = names[-1] if len(names) == count else None
+    listed = views.projects_page(site.memory, name_of(request, "after"), limit(request))
+    rows, following = listed["projects"], listed["next"]
     return page(site, request, "projects.html", here="projects", rows=rows, following=following)
 
 
 def project_to_search(memory: Memory, request: Request) -> str:
     """Return the project that a request searches: by default `default`, or the first by name if that was never used."""
-    given = name_of(request, "project")
-    if given is not None:
-        return given
+    name = name_of(request, "project")
+    if name is not None:
+        return name
     names = [*memory.projects(prefix=_DEFAULT, limit=1), *memory.projects(limit=1)]
     return _DEFAULT if not names or _DEFAULT in names else names[-1]
 

@@ -72,7 +72,7 @@ def show_why(site: Site, request: Request) -> Response:
 def show_blame(site: Site, request: Request) -> Response:
     """Show every value that a key had, with its writer and the turn that led to it."""
     session = name_of(request, "session")
-    found = revisions_of(site, request)
+    revisions = revisions_of(site, request)
     rows = [
         {
             "seq": each.seq,
@@ -85,7 +85,7 @@ def show_blame(site: Site, request: Request) -> Response:
             "turn": each.turn,
             "turn_url": event_url(each.stream, each.turn),
         }
-        for each in found
+        for each in revisions
     ]
     shown: dict[str, Any] = {name: name_of(request, name) or "" for name in ("key", "of", "project_id", "node_id")}
     return page(

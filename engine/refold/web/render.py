@@ -40,7 +40,7 @@ def language_of(request: Request) -> str:
 def page(site: Site, request: Request, template: str, status: int = 200, **values: Any) -> Response:
     """Render a template as an answer in the language of the request."""
     language = language_of(request)
-    given = request.query_params.get("lang")
+    chosen = request.query_params.get("lang")
 
     def in_language(code: str) -> str:
         pairs = [(name, value) for name, value in request.query_params.multi_items() if name != "lang"]
@@ -64,8 +64,8 @@ def page(site: Site, request: Request, template: str, status: int = 200, **value
     content = _environment().get_template(template).render(context | values)
     response = Response(content, status, media_type="text/html; charset=utf-8")
     response.headers["vary"] = "accept-language, cookie"
-    if given in words.LANGUAGES:
-        response.set_cookie(LANGUAGE_COOKIE, given, max_age=_YEAR_SECONDS, httponly=True, samesite="strict")
+    if chosen in words.LANGUAGES:
+        response.set_cookie(LANGUAGE_COOKIE, chosen, max_age=_YEAR_SECONDS, httponly=True, samesite="strict")
     return response
 
 

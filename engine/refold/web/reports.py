@@ -36,8 +36,8 @@ def reports_in(directory: Path | None) -> list[BenchmarkReport]:
     """Read the reports in a directory, the newest first; without a directory there are none."""
     if directory is None:
         return []
-    found = [(path.stat().st_mtime_ns, path) for path in directory.glob("*.json") if path.is_file()]
-    return [_report(path, time_ns) for time_ns, path in sorted(found, reverse=True)[:_FILES_COUNT_MAX]]
+    files = [(path.stat().st_mtime_ns, path) for path in directory.glob("*.json") if path.is_file()]
+    return [_report(path, time_ns) for time_ns, path in sorted(files, reverse=True)[:_FILES_COUNT_MAX]]
 
 
 def _report(path: Path, time_ns: int) -> BenchmarkReport:

@@ -56,6 +56,20 @@ def session_row(memory: Memory, session: str) -> dict[str, Any]:
     }
 
 
+def sessions_page(memory: Memory, after: str | None, count: int) -> dict[str, Any]:
+    """Return a page of sessions by id, and the id after which the next page begins."""
+    ids = memory.conversations(after=after, limit=count)
+    rows = [session_row(memory, session) for session in ids]
+    return {"sessions": rows, "next": ids[-1] if len(ids) == count else None}
+
+
+def projects_page(memory: Memory, after: str | None, count: int) -> dict[str, Any]:
+    """Return a page of projects by name with their numbers of memories, and the name after which the next begins."""
+    names = memory.projects(after=after, limit=count)
+    rows = [{"id": name, "memories": memory.project(name).count()} for name in names]
+    return {"projects": rows, "next": names[-1] if len(names) == count else None}
+
+
 def session_json(memory: Memory, session: str) -> dict[str, Any]:
     """Return everything about a session except its window's messages."""
     chat = find_session(memory, session)

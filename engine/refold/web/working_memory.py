@@ -42,10 +42,10 @@ def get_working_memory(site: Site, request: Request, _: dict[str, Any]) -> Respo
 
 def get_context(site: Site, request: Request, _: dict[str, Any]) -> Response:
     """Read the latest messages, their counts, the working history and the last message of the user."""
-    given = scope_of(request)
-    if given["session_id"] is None:
+    scope = scope_of(request)
+    if scope["session_id"] is None:
         checks.invalid("session_id is required")
-    board = _board(site, given, moment(request, site.memory))
+    board = _board(site, scope, moment(request, site.memory))
     seq = site.memory.head
     return answer(request, board.bundle(), version=board.version, seq=seq)
 

@@ -12,7 +12,7 @@ from refold.engine import transfer
 from refold.engine.jsonl import event_to_json
 from refold.entry import Entry
 from refold.event import FLAG_OCCURRED, HOST, Recorded, unpack_json
-from refold.memory.options import core_of
+from refold.memory.core import core_of
 from refold.message import Message
 
 _MESSAGE_FIELDS: Final = ("seq", "role", "content", "name", "tool_calls", "tool_call_id", "tokens", "metadata")

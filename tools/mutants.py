@@ -104,8 +104,8 @@ MUTANTS = [
     Mutant("engine/writer.py", "packer.keep_base(stream)", "None", "engine/test_replay.py engine/test_verify.py"),
     Mutant(
         "engine/streams.py",
-        "slot.seqs += [stamp.seq for stamp in stamps]",
-        "slot.seqs += [stamp.seq - 1 for stamp in stamps]",
+        "stream.seqs += [stamp.seq for stamp in stamps]",
+        "stream.seqs += [stamp.seq - 1 for stamp in stamps]",
         "engine/test_replay.py",
     ),
     Mutant(

@@ -390,7 +390,7 @@ class StreamEviction:
         """Decide whether a stream is spared: a used one that takes most of the room is, unless another already is."""
         if stream.is_used and self._spared in (None, stream) and 2 * stream.weight > self._room:
             self._spare(stream)
-        elif stream is self._spared and self._streams.events_loaded - self._spared_at > stream.held:
+        elif stream is self._spared and self._streams.events_loaded - self._spared_at > stream.events_count:
             self._spare(None)
         return stream is self._spared
 

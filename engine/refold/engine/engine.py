@@ -231,7 +231,7 @@ class Engine:
     def disown(self) -> None:
         """Refuse all further use: LMDB and the locks belong to the process that forked this one."""
         self._is_disowned = True
-        self.reader.refuse(FORKED)
+        self.reader.closed, self.reader.is_writable = FORKED, False
         self.reader.index.disown()
         if self._subscriptions is not None:
             self._subscriptions.disown()
@@ -307,56 +307,28 @@ def open_engine(
     ``path`` can be the address of a log on a server, with its local copy in ``cache``. With a ``witness``, the log must
     be the one that the witness saw; otherwise nothing is changed and no store is created.
     """
+    replica: ReplicaLog | None = None
     if path is not None and is_address(path):
-        return _open_shared(
-            path,
-            readonly=readonly,
-            clock_ns=clock_ns,
-            random_bytes=random_bytes,
-            memory_bytes=memory_bytes,
-            witness=witness,
-            cache=cache,
-        )
-    log = _open_log(path, readonly=readonly, random_bytes=random_bytes, delayed=delayed, witness=witness)
+        from refold.log.replica import open_replica  # noqa: PLC0415 - loaded only for a log on a server
+
+        log: Log = (replica := open_replica(path, readonly=readonly, seed=_seed(random_bytes), cache=cache))
+    else:
+        log = _open_log(path, readonly=readonly, random_bytes=random_bytes, delayed=delayed, witness=witness)
     try:
         engine = Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
-        engine.is_durable = path is not None and not delayed
+        engine.is_durable = replica is not None or (path is not None and not delayed)
         if witness is not None:
             engine.watch(witness)
         engine.sweep_again()
+        if replica is not None:
+            engine.shared, engine.writer.server = replica, replica.commits.name
+            replica.follow(engine.run_exclusive)
     except BaseException:
         log.close()
+        if replica is not None:
+            replica.join()
         raise
-    else:
-        return engine
-
-
-def _open_shared(
-    address: str,
-    *,
-    readonly: bool,
-    clock_ns: Callable[[], int],
-    random_bytes: Callable[[int], bytes],
-    memory_bytes: int,
-    witness: str | None,
-    cache: str | None,
-) -> Engine:
-    from refold.log.replica import open_replica  # noqa: PLC0415 - loaded only for a log on a server
-
-    log = open_replica(address, readonly=readonly, seed=_seed(random_bytes), cache=cache)
-    try:
-        engine = Engine(log, clock_ns=clock_ns, random_bytes=random_bytes, memory_bytes=memory_bytes)
-        if witness is not None:
-            engine.watch(witness)
-        engine.sweep_again()
-        engine.shared, engine.is_durable, engine.writer.server = log, True, log.commits.name
-        log.follow(engine.run_exclusive)
-    except BaseException:
-        log.close()
-        log.join()
-        raise
-    else:
-        return engine
+    return engine
 
 
 def _seed(random_bytes: Callable[[int], bytes]) -> dict[bytes, bytes]:

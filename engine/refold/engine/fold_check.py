@@ -188,9 +188,9 @@ class FoldCheck:
         streams = self._engine.reader.streams
         name, state = streams.name_of(number), None
         if streams.branch_of(number):
-            slot = self.zero[0].at_number(number)
-            if slot.base is not None:
-                state = self.zero[1].state_at(self.zero[0].at_number(slot.base[0]), slot.base[1])
+            stream = self.zero[0].at_number(number)
+            if stream.base is not None:
+                state = self.zero[1].state_at(self.zero[0].at_number(stream.base[0]), stream.base[1])
         state = fold.empty(name.partition("/")[0]) if state is None else state
         self._streams[number] = found = _StreamFold(name, state, self._rows.get(number, 0))
         self._weight += STREAM_OVERHEAD_BYTES
@@ -332,33 +332,33 @@ def _is_same(live: fold.State, replayed: fold.State, digests: list[tuple[str, by
     return fold.contents(live) == fold.contents(replayed) or fold.digests(live) == digests
 
 
-def _row_findings(loader: Loader, slot: Stream, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
+def _row_findings(loader: Loader, stream: Stream, rows: list[tuple[bytes, bytes]]) -> Iterator[Finding]:
     """Fold a stream from its first event, and compare it with each checkpoint row."""
     checkpoints = [checkpoint_of(key, packed) for key, packed in rows]
-    assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {slot.name} out of order"
-    state, at = fold.empty(slot.kind), 0
-    kept = slot.base[1] if slot.base is not None else 0
+    assert all(a.seq < b.seq for a, b in pairwise(checkpoints)), f"checkpoints of {stream.name} out of order"
+    state, at = fold.empty(stream.kind), 0
+    kept = stream.base[1] if stream.base is not None else 0
     for checkpoint in checkpoints:
-        state = _advance(loader, slot, state, at, checkpoint.seq)
+        state = _advance(loader, stream, state, at, checkpoint.seq)
         at = checkpoint.seq
-        cached = fold.unpack(slot.kind, checkpoint.inline, loader.recorded_events(checkpoint.pointed))
+        cached = fold.unpack(stream.kind, checkpoint.inline, loader.recorded_events(checkpoint.pointed))
         if fold.digests(cached) != fold.digests(state):
-            yield Finding("checkpoint", at, f"the checkpoint of {slot.name} is not the fold of its events", CACHE)
+            yield Finding("checkpoint", at, f"the checkpoint of {stream.name} is not the fold of its events", CACHE)
         # A row by a process that did not know another's may reach back further, but it must leave no gap.
         begin = min(kept, checkpoint.since[0] - 1) if checkpoint.since else kept
-        since = list(loader.seqs_between(slot, begin, at))
+        since = list(loader.seqs_between(stream, begin, at))
         version = loader.recorded_events([at])[0].stamp.version
         if (checkpoint.version, checkpoint.since) != (version, since):
-            problem = f"the checkpoint of {slot.name} names other events than those before it"
+            problem = f"the checkpoint of {stream.name} names other events than those before it"
             yield Finding("checkpoint", at, problem, CACHE)
         kept = at if checkpoint.kept else kept
 
 
-def _advance(loader: Loader, slot: Stream, state: fold.State, after: int, until: int) -> fold.State:
-    seqs = list(loader.seqs_between(slot, after, until))
+def _advance(loader: Loader, stream: Stream, state: fold.State, after: int, until: int) -> fold.State:
+    seqs = list(loader.seqs_between(stream, after, until))
     for begin in range(0, len(seqs), PAGE_EVENTS):
         for event, stamp in loader.recorded_events(seqs[begin : begin + PAGE_EVENTS]):
             if type(event) in fold.BASE_TYPES:
-                state = loader.base_state(event, slot.kind)
+                state = loader.base_state(event, stream.kind)
             fold.fold(state, stamp, event)
     return state

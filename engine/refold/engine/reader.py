@@ -167,7 +167,7 @@ class Reader:
         self.state_lock = threading.RLock()
         self.index = LazyIndex(self._new_index)
         self.closed = ""
-        """Why the memory can no longer be used, with the next step; empty while it can."""
+        """Why the memory can no longer be used, with the next step; follows "this memory". Empty while it can."""
         self.new_id = Ids(random_bytes).new
         self.is_writing = False
         """Whether this process is between the start of its turn at the log and the fold of what it wrote."""
@@ -243,10 +243,6 @@ class Reader:
         """Whether this engine can no longer be used."""
         return bool(self.closed)
 
-    def refuse(self, reason: str) -> None:
-        """Refuse all further use; the reason, with the next step, follows "this memory" in the error."""
-        self.closed, self.is_writable = reason, False
-
     def check_open(self) -> None:
         """Raise ``Closed`` after ``close``; if RAM holds no valid state, read the log again."""
         if self.closed:
@@ -305,13 +301,13 @@ class Reader:
                 self.notice()
                 file = self.log.file
                 try:
-                    found = use()
+                    result = use()
                 except RefoldError:
                     if self.log.file == file:
                         raise
                 else:
                     if self.log.file == file:
-                        return found
+                        return result
                 self.is_torn = True
 
     def _evict_streams(self) -> None:
@@ -325,7 +321,7 @@ class Reader:
             raise
 
     def find(self, name: str) -> Stream | None:
-        """Return the stream of a key, or ``None`` if there is none."""
+        """Return a stream as it is known here, or ``None`` if there is none."""
         stream = self.streams.peek(name)
         if stream is None:
             with self.state_lock:
@@ -467,13 +463,8 @@ class Reader:
         if seq > self.head:
             self.catch_up()
 
-    def is_open(self, name: str) -> bool:
-        """Return whether a conversation is loaded and open; ``False`` means only that a closer look is needed."""
-        stream = self.streams.peek(name)
-        return stream is not None and stream.state is not None and fold.is_open(stream.state)
-
-    def slot(self, name: str) -> Stream | None:
-        """Return the head of a stream, or ``None`` if there is none."""
+    def stream(self, name: str) -> Stream | None:
+        """Return a stream with everything that other processes wrote so far, or ``None`` if there is none."""
         if self.is_writing:
             self._await_fold()
         with self.state_lock:
@@ -483,13 +474,13 @@ class Reader:
 
     def version(self, name: str) -> int:
         """Return the version of a stream, or 0 if there is none."""
-        stream = self.slot(name)
+        stream = self.stream(name)
         return 0 if stream is None else stream.version
 
     def last_seq(self, name: str, at: int | None) -> int:
         """Return the seq of a stream's last event at or before ``at``, or 0 if there is none."""
         with self.state_lock:
-            stream = self.slot(name)
+            stream = self.stream(name)
             if stream is None:
                 return 0
             last = stream.seq if at is None else self.loader.last_seq(stream, at)
@@ -510,7 +501,7 @@ class Reader:
     def _events(self, name: str, after: int, until: int, count: int) -> Iterator[Recorded]:
         while True:
             with self.state_lock:
-                stream = self.slot(name)
+                stream = self.stream(name)
                 if stream is None:
                     return
                 between = self.loader.seqs_between(stream, after, min(until, stream.seq))
@@ -523,7 +514,7 @@ class Reader:
     def events_back(self, name: str, after: int, until: int) -> Iterator[Recorded]:
         """Return the events of a stream with ``after < seq <= until``, last one first."""
         with self.state_lock:
-            stream = self.slot(name)
+            stream = self.stream(name)
             seqs = [] if stream is None else list(self.loader.seqs_between(stream, after, min(until, stream.seq)))
         while seqs:
             with self.state_lock:
@@ -550,24 +541,21 @@ class Reader:
     def digests_of(self, name: str, at: int | None) -> list[tuple[str, bytes]]:
         """Return the digests of a stream's views, live or at a seq; empty if there is no stream."""
         with self.state_lock:
-            stream = self.slot(name)
-            return [] if stream is None else self.digests(stream, at)
+            stream = self.stream(name)
+            if stream is None:
+                return []
+            if at is not None and at < stream.seq:
+                digests = fold.digests(self._frozen_state(stream, at))
+            else:
+                digests = self.head_digests.of(stream)
+            self._evict_streams()
+            return digests
 
     def page(self, after: int, until: int, branch: int = 0) -> tuple[list[Recorded], int]:
         """Return the first page of a branch's events with ``after < seq <= until``, and the seq that it reaches."""
         with self.state_lock:
             self.check_open()
             return self.loader.page(after, until, self.bounds(branch, until))
-
-    def digests(self, stream: Stream, at: int | None) -> list[tuple[str, bytes]]:
-        """Return the digests of a stream's views, live or at a seq; those at the head are cached until it moves."""
-        if at is not None and at < stream.seq:
-            last = self.loader.last_seq(stream, at)
-            digests = fold.digests(self._frozen_state(stream, last)) if last else []
-        else:
-            digests = self.head_digests.of(stream)
-        self._evict_streams()
-        return digests
 
     def current_head(self) -> int:
         """Return the seq of the last event, including those of other processes."""
@@ -591,29 +579,29 @@ class Reader:
 
     def find_answer(self, request: Request) -> Recorded | None:
         """Return the last event of an answered request, ``None`` if nothing changed; ``LookupError`` if unanswered."""
+        first, last = self._answer_seqs(request)
+        return self.loader.recorded_events([last])[0] if first else None
+
+    def answer_events(self, request: Request) -> list[Event]:
+        """Return all events of a request that was answered before."""
+        first, last = self._answer_seqs(request)
+        return [event for event, _ in self.loader.recorded_events(range(first, last + 1))] if first else []
+
+    def is_answered(self, request: Request) -> bool:
+        """Return whether a request was answered before."""
+        try:
+            self._answer_seqs(request)
+        except LookupError:
+            return False
+        return True
+
+    def _answer_seqs(self, request: Request) -> tuple[int, int]:
         row = self.log.row("requests", request.id_hash) or self._inherited_answer(request)
         if row is None:
             raise LookupError
         if not request.fits(row):
             raise request_taken_error()
-        first, last = answer_of(row)
-        return self.loader.recorded_events([last])[0] if first else None
-
-    def answer_events(self, request: Request) -> list[Event]:
-        """Return all events of a request that was answered before."""
-        last = self.find_answer(request)
-        row = self.log.row("requests", request.id_hash) or self._inherited_answer(request)
-        if last is None or row is None:
-            return []
-        return [event for event, _ in self.loader.recorded_events(range(answer_of(row)[0], last.stamp.seq + 1))]
-
-    def is_answered(self, request: Request) -> bool:
-        """Return whether a request was answered before."""
-        try:
-            self.find_answer(request)
-        except LookupError:
-            return False
-        return True
+        return answer_of(row)
 
     def _inherited_answer(self, request: Request) -> bytes | None:
         """Return the row of a request that was answered before the branch was forked."""
@@ -625,9 +613,9 @@ class Reader:
 
     def base_state(self, event: Forked | Restored, kind: str) -> fold.State:
         """Return the state that a fork or a restore starts from: the one looked at last, or a newly built one."""
-        wanted = (threading.get_ident(), event.base_stream, event.base_seq, kind)
+        place = (threading.get_ident(), event.base_stream, event.base_seq, kind)
         with self.state_lock:
-            return self._looked_at.pop(wanted, None) or self.loader.base_state(event, kind)
+            return self._looked_at.pop(place, None) or self.loader.base_state(event, kind)
 
     def look_at_base(self, event: Forked | Restored, kind: str) -> fold.State:
         """Return the state that a fork or a restore would start from, and keep it for the commit that follows."""
@@ -648,8 +636,8 @@ class Reader:
 
     def names(self) -> Names:
         """Return the lookups from numbers in events to names."""
-        known = ["", *(branch.name for branch in self.branches_at(None))]
-        return Names(self.streams.name_of, known.__getitem__, self.streams.branch_of, self.loader.actors)
+        branches = ["", *(branch.name for branch in self.branches_at(None))]
+        return Names(self.streams.name_of, branches.__getitem__, self.streams.branch_of, self.loader.actors)
 
     @reports_damage
     def differing_streams(self, a: "Side", b: "Side") -> set[str]:

@@ -241,17 +241,17 @@ class Rebuild:
         self._engine.reload()
 
     def _fold(self, number: int, event: Event, stamp: Stamp, event_bytes: int) -> None:
-        slot = self._streams.at_number(number)
-        if not slot.seq and slot.base is not None:
-            slot.set_head(0, slot.base[1])  # The first event of a branch's stream continues what it inherited.
+        stream = self._streams.at_number(number)
+        if not stream.seq and stream.base is not None:
+            stream.seq = stream.base[1]  # The first event of a branch's stream continues what it inherited.
         is_base = stamp.flags & FLAG_BASE
-        slot.state = self._loader.base_state(event, slot.kind) if is_base else self._loader.live(slot)
-        fold.fold(slot.state, stamp, event)
-        self._streams.advance(slot, (stamp,), event_bytes)
-        if len(slot.seqs) >= (slot.due or CHECKPOINT_EVENTS):
-            self._packer.keep(slot)
+        stream.state = self._loader.base_state(event, stream.kind) if is_base else self._loader.live(stream)
+        fold.fold(stream.state, stamp, event)
+        self._streams.advance(stream, (stamp,), event_bytes)
+        if len(stream.seqs) >= (stream.due or CHECKPOINT_EVENTS):
+            self._packer.keep(stream)
         if is_base:
-            self._packer.keep_base(slot)
+            self._packer.keep_base(stream)
 
     def _tidy_up(self, seq: int, count: int) -> None:
         """Keep RAM within its bound, and store waiting rows."""

@@ -68,7 +68,7 @@ def events_with(
     numbers: frozenset[int] | None = None
     key = "" if stream is None else key_of(branch, stream)
     if key:
-        slot = reader.slot(key)
+        slot = reader.stream(key)
         if slot is None:
             return
         if slot.version * _SPARSE < end - after:
@@ -91,7 +91,7 @@ def events_with(
 
 def _own_seqs(reader: Reader, key: str, after: int, until: int) -> list[int]:
     with reader.state_lock:
-        slot = reader.slot(key)
+        slot = reader.stream(key)
         return [] if slot is None else list(reader.loader.seqs_between(slot, after, min(until, slot.seq)))
 
 

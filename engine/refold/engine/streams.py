@@ -265,21 +265,19 @@ class Checkpoints:
         fresh = [row for at, row in self._fresh.get(number, {}).items() if at <= seq]
         if fresh:
             return max(fresh, key=lambda row: row.seq)
-        found = self._log.rows("checkpoints", _key(number, seq), 1, backwards=True) if self._log else ()
-        return _checkpoint_if_own(number, found[0]) if found else None
+        stored = self._log.rows("checkpoints", _key(number, seq), 1, backwards=True) if self._log else ()
+        return _checkpoint_if_own(number, *stored[0]) if stored else None
 
     def after(self, number: int, seq: int) -> Checkpoint | None:
         """Return the first row of a stream whose seq is greater than ``seq``."""
-        for found in self._log.rows("checkpoints", _key(number, seq + 1), 1) if self._log else ():
-            row = _checkpoint_if_own(number, found)
-            if row is not None:
-                return row
+        stored = self._log.rows("checkpoints", _key(number, seq + 1), 1) if self._log else ()
+        if stored and (row := _checkpoint_if_own(number, *stored[0])) is not None:
+            return row
         fresh = [row for at, row in self._fresh.get(number, {}).items() if at > seq]
         return min(fresh, key=lambda row: row.seq) if fresh else None
 
 
-def _checkpoint_if_own(number: int, found: tuple[bytes, bytes]) -> Checkpoint | None:
-    key, packed = found
+def _checkpoint_if_own(number: int, key: bytes, packed: bytes) -> Checkpoint | None:
     return checkpoint_of(key, packed) if number_of(key) == number else None
 
 
@@ -293,7 +291,7 @@ def checkpoint_of(key: bytes, packed: bytes) -> Checkpoint:
         ) from error
 
 
-# Slots: the head of one stream, and its part in RAM.
+# One stream: its head, and its part in RAM.
 
 
 class Stream:
@@ -307,8 +305,8 @@ class Stream:
         "branch",
         "digest",
         "due",
+        "events_count",
         "floating",
-        "held",
         "index",
         "is_used",
         "key",
@@ -345,49 +343,45 @@ class Stream:
         """The digests of the views at a seq, if they were computed."""
         self.is_used = True
         """Whether the stream was used since eviction last considered it."""
-        self.held = 0
+        self.events_count = 0
         """Number of events that the weight counts."""
         self.weight = STREAM_OVERHEAD_BYTES
         """The estimated size of the stream in RAM, in bytes."""
 
     def weigh(self, inline_bytes: int, events: int) -> int:
         """Count only ``events`` events from now on, and return the change in weight."""
-        each = (self.weight - STREAM_OVERHEAD_BYTES) // self.held if self.held else EVENT_OVERHEAD_BYTES
-        before, self.held = self.weight, events
-        self.weight = STREAM_OVERHEAD_BYTES + inline_bytes + each * events
+        before, count = self.weight, self.events_count
+        event_bytes = (before - STREAM_OVERHEAD_BYTES) // count if count else EVENT_OVERHEAD_BYTES
+        self.weight, self.events_count = STREAM_OVERHEAD_BYTES + inline_bytes + event_bytes * events, events
         return self.weight - before
 
     def with_number(self, number: int) -> "Stream":
         """Return a stream with a number of its own that continues this inherited one."""
-        slot = Stream(number, self.name, self.branch)
-        slot.base, slot.state = self.base, self.state
-        slot.weight, slot.held = self.weight, self.held
-        slot.set_head(self.version, self.seq)
-        return slot
-
-    def set_head(self, version: int, seq: int) -> None:
-        """Move the head to an event."""
-        self.version, self.seq = version, seq
+        stream = Stream(number, self.name, self.branch)
+        stream.base, stream.state = self.base, self.state
+        stream.weight, stream.events_count = self.weight, self.events_count
+        stream.version, stream.seq = self.version, self.seq
+        return stream
 
 
-def update_index(slot: Stream, stamp: Stamp, event: Event) -> None:
+def update_index(stream: Stream, stamp: Stamp, event: Event) -> None:
     """Bring the index rows of a stream, if it has any, up to an event that was folded into its state.
 
     They are a cache, so an error there must not undo a commit. The rows are dropped, and the next search builds new
     ones or raises the error.
     """
-    if slot.index is None:
+    if stream.index is None:
         return
     try:
-        assert slot.state is not None, slot.name
-        slot.index.apply(slot.state, stamp, event)
+        assert stream.state is not None, stream.name
+        stream.index.apply(stream.state, stamp, event)
     except Exception:
         import logging  # noqa: PLC0415 - needed only after a failure
 
         logger = logging.getLogger("refold")
-        logger.exception("the rows of %s could not follow seq %d; they are filled anew", slot.name, stamp.seq)
-        slot.index.is_torn = True
-        slot.index.detach()
+        logger.exception("the rows of %s could not follow seq %d; they are filled anew", stream.name, stamp.seq)
+        stream.index.is_torn = True
+        stream.index.detach()
 
 
 STORE_STREAM: Final = "store/main"
@@ -423,13 +417,13 @@ def parse_stream_row(packed: bytes) -> tuple[str, int]:
     return name, branch
 
 
-def rows_of(born: Sequence[Stream]) -> Iterator[Row]:
+def rows_of(streams: Sequence[Stream]) -> Iterator[Row]:
     """Yield the rows that give new streams their numbers."""
-    for slot in born:
-        yield "names", name_key(slot.branch, slot.name), number_key(slot.number)
-        yield "streams", number_key(slot.number), msgspec.msgpack.encode((slot.name, slot.branch))
-    if born:
-        yield "meta", NEXT_NUMBER_KEY, number_key(1 + max(slot.number for slot in born))
+    for stream in streams:
+        yield "names", name_key(stream.branch, stream.name), number_key(stream.number)
+        yield "streams", number_key(stream.number), msgspec.msgpack.encode((stream.name, stream.branch))
+    if streams:
+        yield "meta", NEXT_NUMBER_KEY, number_key(1 + max(stream.number for stream in streams))
 
 
 class CheckpointGaps(NamedTuple):
@@ -506,8 +500,8 @@ class Streams:
         """
         last = self._log.rows("streams", b"\xff" * NUMBER_BYTES, 1, backwards=True)
         stored = self._log.row("meta", NEXT_NUMBER_KEY)
-        given = int.from_bytes(last[0][0], "big") if last else 0
-        self.next_number = max(int.from_bytes(stored or b"", "big"), given + 1)
+        last_number = int.from_bytes(last[0][0], "big") if last else 0
+        self.next_number = max(int.from_bytes(stored or b"", "big"), last_number + 1)
 
     @reports_damage
     def scan_tail(self, gaps: CheckpointGaps, head: int) -> None:
@@ -528,13 +522,13 @@ class Streams:
         seqs.append(seq)
 
     def peek(self, key: str) -> Stream | None:
-        """Return the slot that RAM holds for a stream, loaded or not, or ``None``; needs no lock."""
+        """Return a stream that is in RAM, with or without its state, or ``None``; needs no lock."""
         return self._by_key.get(key)
 
     def find(self, key: str) -> Stream | None:
-        """Return the slot of a stream, or ``None`` if no event was ever written under the name."""
-        slot = self._by_key.get(key)
-        if slot is None:
+        """Return the stream of a key, or ``None`` if no event was ever written under its name."""
+        stream = self._by_key.get(key)
+        if stream is None:
             branch, name = split_key(key)
             packed = self._log.row("names", name_key(branch, name))
             number = 0 if packed is None else int.from_bytes(packed, "big")
@@ -542,23 +536,23 @@ class Streams:
             # folded.
             if 0 < number < self.next_number:
                 self._check_name(number, name, branch)
-                slot = self._load(number, name, branch)
+                stream = self._load(number, name, branch)
             elif branch:
-                slot = self._inherit(name, branch)
-        return slot
+                stream = self._inherit(name, branch)
+        return stream
 
     def ready_stream(self, key: str) -> Stream | None:
         """Return a stream that can take events as it is, or ``None``; needs no lock."""
-        slot = self._by_key.get(key)
-        return slot if slot is not None and slot.number and slot.state is not None else None
+        stream = self._by_key.get(key)
+        return stream if stream is not None and stream.number and stream.state is not None else None
 
     def loaded_stream(self, number: int) -> Stream | None:
-        """Return the slot of a stream whose state is in RAM, ``None`` otherwise."""
-        slot = self._by_number.get(number)
-        return slot if slot is not None and slot.state is not None else None
+        """Return a stream whose state is in RAM, ``None`` otherwise."""
+        stream = self._by_number.get(number)
+        return stream if stream is not None and stream.state is not None else None
 
     def at_number(self, number: int) -> Stream:
-        """Return the slot of a stream that a header or a base pointer names."""
+        """Return the stream of a number in a header or a base pointer."""
         return self._by_number.get(number) or self._load(number, self.name_of(number), self.branch_of(number))
 
     def branch_of(self, number: int) -> int:
@@ -600,19 +594,19 @@ class Streams:
 
     @reports_damage
     def _inherit(self, name: str, branch: int) -> Stream | None:
-        """Return a slot at the stream's head when the branch was forked, or ``None`` if it did not exist then."""
+        """Return a stream as it was when its branch was forked, or ``None`` if it did not exist then."""
         base = self._base_of(name, branch)
         if base is None:
             return None
-        slot = Stream(0, name, branch)
-        slot.base = base
-        slot.set_head(self._log.events_at([base[1]])[0].version, base[1])
+        stream = Stream(0, name, branch)
+        stream.base = base
+        stream.version, stream.seq = self._log.events_at([base[1]])[0].version, base[1]
         try:
-            self._enter(slot)
+            self._enter(stream)
         except BaseException:
             self.is_torn = True
             raise
-        return slot
+        return stream
 
     def _base_of(self, name: str, branch: int) -> tuple[int, int] | None:
         fork = self.branch(branch)
@@ -620,128 +614,128 @@ class Streams:
         base = (0, 0) if elder is None else self.place(elder, fork.seq)
         return base if base[1] else None
 
-    def holder(self, slot: Stream, seq: int) -> Stream:
+    def holder(self, stream: Stream, seq: int) -> Stream:
         """Return the stream that would hold a seq among its own events: of the branch, or of an ancestor."""
-        while slot.base is not None and seq <= slot.base[1]:
-            slot = self.at_number(slot.base[0])
-        return slot
+        while stream.base is not None and seq <= stream.base[1]:
+            stream = self.at_number(stream.base[0])
+        return stream
 
-    def place(self, slot: Stream, seq: int) -> tuple[int, int]:
+    def place(self, stream: Stream, seq: int) -> tuple[int, int]:
         """Return a stream's last event at or before a seq: the number of the stream that holds it, and its seq or 0."""
-        if seq >= slot.seq:
-            return self._place(slot, seq)
+        if seq >= stream.seq:
+            return self._place(stream, seq)
         # History before the stream's last event never changes, and searching it reads rows that name thousands of seqs.
-        found = self._places.get((slot.key, seq))
-        if found is None:
-            found = self._places[slot.key, seq] = self._place(slot, seq)
+        place = self._places.get((stream.key, seq))
+        if place is None:
+            place = self._places[stream.key, seq] = self._place(stream, seq)
             if len(self._places) > PLACES_COUNT_MAX:
                 del self._places[next(iter(self._places))]
-        return found
+        return place
 
-    def _place(self, slot: Stream, seq: int) -> tuple[int, int]:
-        slot = self.holder(slot, seq)
-        last = self._last_own_seq(slot, seq)
-        return slot.base if not last and slot.base is not None else (slot.number, last)
+    def _place(self, stream: Stream, seq: int) -> tuple[int, int]:
+        stream = self.holder(stream, seq)
+        last = self._last_own_seq(stream, seq)
+        return stream.base if not last and stream.base is not None else (stream.number, last)
 
-    def numbers(self, slot: Stream) -> Iterator[int]:
+    def numbers(self, stream: Stream) -> Iterator[int]:
         """Yield the stream numbers that a stream's events have: its own, then those of the inherited streams."""
         while True:
-            if slot.number:
-                yield slot.number
-            if slot.base is None:
+            if stream.number:
+                yield stream.number
+            if stream.base is None:
                 return
-            slot = self.at_number(slot.base[0])
+            stream = self.at_number(stream.base[0])
 
-    def _last_own_seq(self, slot: Stream, seq: int) -> int:
-        if seq >= slot.seq:
-            return slot.seq if slot.base is None or slot.seq > slot.base[1] else 0
-        before = self._checkpoints.before(slot.number, seq)
+    def _last_own_seq(self, stream: Stream, seq: int) -> int:
+        if seq >= stream.seq:
+            return stream.seq if stream.base is None or stream.seq > stream.base[1] else 0
+        before = self._checkpoints.before(stream.number, seq)
         last = before.seq if before is not None else 0
-        for found in self.own_seqs(slot, last, seq):
-            last = found
+        for own_seq in self.own_seqs(stream, last, seq):
+            last = own_seq
         return last
 
-    def own_seqs(self, slot: Stream, after: int, until: int) -> Iterator[int]:
+    def own_seqs(self, stream: Stream, after: int, until: int) -> Iterator[int]:
         """Return the seqs of a stream's own events with ``after < seq <= until``, in order."""
-        while after < until and slot.number:
-            row = self._checkpoints.after(slot.number, after)
-            held = slot.seqs if row is None else row.since
-            yield from (seq for seq in held if after < seq <= until)
+        while after < until and stream.number:
+            row = self._checkpoints.after(stream.number, after)
+            seqs = stream.seqs if row is None else row.since
+            yield from (seq for seq in seqs if after < seq <= until)
             if row is None:
                 return
             after = row.seq
 
     @reports_damage
     def _load(self, number: int, name: str, branch: int) -> Stream:
-        slot = Stream(number, name, branch)
+        stream = Stream(number, name, branch)
         if branch:
-            slot.base = self._base_of(name, branch)
+            stream.base = self._base_of(name, branch)
         row = self._checkpoints.last(number)
         if row is not None:
             self.reach(row.seq)
-            slot.seq, slot.version = row.seq, row.version
+            stream.seq, stream.version = row.seq, row.version
             if row.kept:
-                slot.due = row.due
+                stream.due = row.due
             else:
-                slot.floating = row.seq
-                slot.seqs = list(row.since)
+                stream.floating = row.seq
+                stream.seqs = list(row.since)
         tail = self._tail.get(number)
         if tail is not None:
-            slot.version = tail[0]
-            slot.seqs.extend(seq for seq in tail[1] if seq > slot.seq)
-            slot.seq = tail[1][-1]
+            stream.version = tail[0]
+            stream.seqs.extend(seq for seq in tail[1] if seq > stream.seq)
+            stream.seq = tail[1][-1]
         try:
             self._tail.pop(number, None)
-            self.add(slot)
+            self.add(stream)
         except BaseException:
             self.is_torn = True
             raise
-        return slot
+        return stream
 
-    def add(self, slot: Stream) -> None:
-        """Register a slot."""
-        self._by_number[slot.number] = slot
-        self._names[slot.number], self._branch_of[slot.number] = slot.name, slot.branch
-        self._enter(slot)
+    def add(self, stream: Stream) -> None:
+        """Register a stream."""
+        self._by_number[stream.number] = stream
+        self._names[stream.number], self._branch_of[stream.number] = stream.name, stream.branch
+        self._enter(stream)
 
-    def _enter(self, slot: Stream) -> None:
-        """Register a slot by its key, replacing one that was only inherited."""
-        self._supersede(slot.key)
-        self._by_key[slot.key] = slot
-        self.bytes += slot.weight
-        self.queue.append(slot)
+    def _enter(self, stream: Stream) -> None:
+        """Register a stream by its key, replacing one that was only inherited."""
+        self._supersede(stream.key)
+        self._by_key[stream.key] = stream
+        self.bytes += stream.weight
+        self.queue.append(stream)
 
     def _supersede(self, key: str) -> None:
-        """Drop a slot that was only inherited; its entry in the queue weighs nothing."""
-        slot = self._by_key.pop(key, None)
-        if slot is not None:
-            assert not slot.number, f"{slot.key} is in RAM twice"
-            self.bytes -= slot.weight
-            slot.weight, slot.state = 0, None
+        """Drop a stream that was only inherited; its entry in the queue weighs nothing."""
+        stream = self._by_key.pop(key, None)
+        if stream is not None:
+            assert not stream.number, f"{stream.key} is in RAM twice"
+            self.bytes -= stream.weight
+            stream.weight, stream.state = 0, None
 
-    def forget(self, slot: Stream) -> None:
+    def forget(self, stream: Stream) -> None:
         """Drop a stream from RAM; its rows and the tail bring it back."""
-        assert slot.number not in self.dirty, f"{slot.name} leaves with events that no row covers"
-        if self._by_key.get(slot.key) is slot:
-            del self._by_key[slot.key]
-        if slot.number:
-            assert self._by_number[slot.number] is slot, f"{slot.name} is in RAM twice"
-            del self._by_number[slot.number], self._names[slot.number], self._branch_of[slot.number]
-        self.bytes -= slot.weight
+        assert stream.number not in self.dirty, f"{stream.name} leaves with events that no row covers"
+        if self._by_key.get(stream.key) is stream:
+            del self._by_key[stream.key]
+        if stream.number:
+            assert self._by_number[stream.number] is stream, f"{stream.name} is in RAM twice"
+            del self._by_number[stream.number], self._names[stream.number], self._branch_of[stream.number]
+        self.bytes -= stream.weight
         self.traffic += 1
-        slot.state = None
-        if slot.index is not None:
-            slot.index.detach()
+        stream.state = None
+        if stream.index is not None:
+            stream.index.detach()
 
-    def record_load(self, slot: Stream, record_bytes: int, events: int) -> None:
+    def record_load(self, stream: Stream, record_bytes: int, events: int) -> None:
         """Record the size of the data that a stream's state was loaded from."""
         self.traffic += 1
-        if self._by_key.get(slot.key) is not slot:
+        if self._by_key.get(stream.key) is not stream:
             return  # It was evicted while a caller held it; the state lives only with that caller.
         self.events_loaded += events
-        before, slot.held = slot.weight, events
-        slot.weight = STREAM_OVERHEAD_BYTES + record_bytes + events * EVENT_OVERHEAD_BYTES
-        self.bytes += slot.weight - before
+        before, stream.events_count = stream.weight, events
+        stream.weight = STREAM_OVERHEAD_BYTES + record_bytes + events * EVENT_OVERHEAD_BYTES
+        self.bytes += stream.weight - before
 
     def names(self, branch: int, prefix: str = "", after: str = "") -> Iterator[str]:
         """Yield the names of a branch's streams that begin with ``prefix`` and sort after ``after``, in order."""
@@ -766,35 +760,35 @@ class Streams:
         """Return the seq up to which checkpoint rows cover every event."""
         return next(iter(self.dirty.values())) - 1 if self.dirty else head
 
-    def advance(self, slot: Stream, stamps: Sequence[Stamp], record_bytes: int) -> None:
+    def advance(self, stream: Stream, stamps: Sequence[Stamp], record_bytes: int) -> None:
         """Move a stream to the last of some events that were folded into its state."""
         added_bytes = record_bytes + EVENT_OVERHEAD_BYTES * len(stamps)
-        slot.version, slot.seq = stamps[-1].version, stamps[-1].seq
-        slot.seqs += [stamp.seq for stamp in stamps]
-        slot.weight += added_bytes
+        stream.version, stream.seq = stamps[-1].version, stamps[-1].seq
+        stream.seqs += [stamp.seq for stamp in stamps]
+        stream.weight += added_bytes
         self.bytes += added_bytes
-        slot.held += len(stamps)
-        slot.is_used = True
-        self.dirty.setdefault(slot.number, stamps[0].seq)
+        stream.events_count += len(stamps)
+        stream.is_used = True
+        self.dirty.setdefault(stream.number, stamps[0].seq)
 
     def fold_foreign(self, number: int, event: Event, stamp: Stamp, record_bytes: int) -> None:
         """Record an event that another process wrote, and fold it if its stream is loaded here."""
-        slot = self._by_number.get(number)
-        if slot is None:
+        stream = self._by_number.get(number)
+        if stream is None:
             # A stream that a branch had only inherited is the branch's own from now on.
             self._supersede(key_of(self.branch_of(number), stamp.stream))
             self._note_tail(number, stamp.version, stamp.seq)
             return
-        self.dirty.setdefault(slot.number, stamp.seq)
-        slot.set_head(stamp.version, stamp.seq)
-        slot.seqs.append(stamp.seq)
+        self.dirty.setdefault(stream.number, stamp.seq)
+        stream.version, stream.seq = stamp.version, stamp.seq
+        stream.seqs.append(stamp.seq)
         if type(event) in fold.BASE_TYPES:
-            slot.state = None
-            if slot.index is not None:
-                slot.index.detach()
-        elif slot.state is not None:
-            fold.fold(slot.state, stamp, event)
-            update_index(slot, stamp, event)
-            slot.held += 1
-            slot.weight += record_bytes + EVENT_OVERHEAD_BYTES
+            stream.state = None
+            if stream.index is not None:
+                stream.index.detach()
+        elif stream.state is not None:
+            fold.fold(stream.state, stamp, event)
+            update_index(stream, stamp, event)
+            stream.events_count += 1
+            stream.weight += record_bytes + EVENT_OVERHEAD_BYTES
             self.bytes += record_bytes + EVENT_OVERHEAD_BYTES

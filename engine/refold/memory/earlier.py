@@ -510,7 +510,7 @@ class _NewestEvents:
 
     def _first(self, stream: str) -> Recorded | None:
         with self._reader.state_lock:
-            slot = self._reader.slot(key_of(self._branch, stream))
+            slot = self._reader.stream(key_of(self._branch, stream))
             seq = next(iter(() if slot is None else self._reader.loader.seqs_between(slot, 0, slot.seq)), None)
             return None if seq is None else self._reader.loader.recorded_events([seq])[0]
 

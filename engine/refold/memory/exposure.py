@@ -348,7 +348,7 @@ def _fold_turns(core: Core, stream: str, ids: Collection[str], at: int) -> Itera
     reader = core.engine.reader
     for begin, end in reversed(list(stretches(core, stream, at))):
         with reader.state_lock:
-            slot = reader.slot(core.key(stream))
+            slot = reader.stream(core.key(stream))
             if slot is None:
                 return
             state = reader.loader.state_at(slot, begin) if begin else fold.empty("conversation")

@@ -503,7 +503,7 @@ class SessionMemory(ConversationHandle):
         if batch is not None and batch.transaction.places.get(key):
             return (*latest, batch.transaction.recorded_event(batch.transaction.places[key][0]))
         with core.engine.reader.state_lock:
-            slot = core.engine.reader.slot(key)
+            slot = core.engine.reader.stream(key)
             first = 0 if slot is None else next(core.engine.reader.streams.own_seqs(slot, 0, slot.seq), 0)
         if first or not opens or self._at is not None:
             return (*latest, first) if first else latest

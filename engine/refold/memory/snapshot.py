@@ -273,7 +273,7 @@ def snapshot(core: Core, stream: str, name: str | None, at: int | None, options:
 
     def decide(state: State) -> Event | None:
         core.check_version(stream, options.expected)
-        slot = engine.reader.slot(core.key(stream))
+        slot = engine.reader.stream(core.key(stream))
         if slot is None:
             raise NotFound(f"{stream} has no events yet, so there is no state to name; append something first")
         known = _find_snapshot(core, state, slot, name)
@@ -315,7 +315,7 @@ def pointer(core: Core, stream: str, at: int | None) -> tuple[int, int]:
     """Return number and seq of a stream's last event at a seq, perhaps on an ancestor branch; 0 and 0 for none."""
     engine = core.engine
     with engine.reader.state_lock:
-        slot = engine.reader.slot(core.key(stream))
+        slot = engine.reader.stream(core.key(stream))
         if slot is None:
             return 0, 0
         place = engine.reader.streams.place(slot, slot.seq if at is None else at)
@@ -332,7 +332,7 @@ def version(core: Core, stream: str, at: int | None) -> int:
 
 def get_snapshot(core: Core, stream: str, name: str) -> Snapshot:
     """Return the named snapshot of a stream."""
-    slot = core.engine.reader.slot(core.key(stream))
+    slot = core.engine.reader.stream(core.key(stream))
     match = core.read(STORE_STREAM, lambda state: _find_snapshot(core, state, slot, name), None)
     if match is None:
         raise NotFound(
@@ -604,7 +604,7 @@ class _ComparedState(NamedTuple):
 def steps(engine: Engine, key: str, frozen: Callable[[int], Any], after: int, until: int | None) -> Iterator[Step]:
     """Return the steps of a stream's events with ``after < seq <= until``, up to the last event that exists now."""
     last = engine.reader.last_seq(key, after)
-    slot = engine.reader.slot(key)
+    slot = engine.reader.stream(key)
     events = engine.reader.events(key, last, until)
     if slot is None:
         return iter(())

@@ -363,7 +363,7 @@ def _find_stay(core: Core, stream: str, message_id: str, origin: Recorded, low: 
     reader, seq, came = core.engine.reader, origin.stamp.seq, low
     is_imported = isinstance(origin.event, StateImported)
     with reader.state_lock:
-        slot = reader.slot(core.key(stream))
+        slot = reader.stream(core.key(stream))
         assert slot is not None, stream
         if not is_imported:  # All messages of an imported state share its seq.
             low, high = _narrow(core, slot, seq, low, high)

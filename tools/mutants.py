@@ -124,7 +124,9 @@ MUTANTS = [
     ),
     # Erasure and verify: what would never be missed until it is needed.
     Mutant("engine/erasure.py", "if dependents and not forks:", "if dependents and forks:", "engine/test_erasure.py"),
-    Mutant("engine/erasure.py", "for base in known if base.base_seq}", "for base in ()}", "engine/test_erasure.py"),
+    Mutant(
+        "engine/erasure.py", "for base in plan.bases if base.base_seq}", "for base in ()}", "engine/test_erasure.py"
+    ),
     Mutant(
         "engine/erasure.py",
         "mentioned | _derived_seqs(",

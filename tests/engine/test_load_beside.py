@@ -83,7 +83,7 @@ class TestBesideOthers:
     def test_every_event_is_there_under_its_new_stamp(
         self, tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, kept: str, page: int
     ) -> None:
-        monkeypatch.setattr(transfer, "_PAGE_EVENTS", page)
+        monkeypatch.setattr(transfer, "_LOAD_EVENTS", page)
         lines = lines_of(exported)[1:]
         clock = Clock(BEGIN_NS + 10**15)
         options: dict[str, Any] = {"durability": kept} if kept else {}
@@ -169,7 +169,7 @@ class TestBesideOthers:
             assert heard == list(range(1, memory.head + 1))
 
     def test_commands_are_never_cut(self, exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(transfer, "_PAGE_EVENTS", 1)
+        monkeypatch.setattr(transfer, "_LOAD_EVENTS", 1)
         done: list[int] = []
         with remembering() as memory:
             occupy(memory)
@@ -197,7 +197,7 @@ class TestBesideOthers:
     def test_other_processes_write_meanwhile(
         self, tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(transfer, "_PAGE_EVENTS", 4)
+        monkeypatch.setattr(transfer, "_LOAD_EVENTS", 4)
         with remembering(tmp_path / "store") as memory, Child(WRITER, str(tmp_path / "store")) as writer:
             assert writer.read() == "open"
             occupy(memory)
@@ -294,7 +294,7 @@ class TestTwice:
     def test_after_it_was_cut_off_it_goes_on(
         self, tmp_path: Path, exported: Path, monkeypatch: pytest.MonkeyPatch, reopened: bool, between: bool
     ) -> None:
-        monkeypatch.setattr(transfer, "_PAGE_EVENTS", 4)
+        monkeypatch.setattr(transfer, "_LOAD_EVENTS", 4)
         memory = Memory(tmp_path / "store")
         occupy(memory)
         with pytest.raises(KeyboardInterrupt):

@@ -829,8 +829,7 @@ class TestACopy:
 def test_an_export_is_loaded_once_or_refused_whatever_another_machine_does_meanwhile(
     machine: Callable[..., Memory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_joined: bool
 ) -> None:
-    for pages in ("_LOAD_EVENTS", "_PAGE_EVENTS"):
-        monkeypatch.setattr(transfer, pages, PAGE_EVENTS)
+    monkeypatch.setattr(transfer, "_LOAD_EVENTS", PAGE_EVENTS)
     path, events = str(tmp_path / "export.jsonl"), 3 * PAGE_EVENTS
     with Memory() as memory:
         for page in range(3):  # A command is loaded whole.

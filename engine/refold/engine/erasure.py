@@ -25,6 +25,7 @@ from refold.engine.reader import (
     TAGS_KEY,
     UNSWEPT_KEY,
     VERB_BYTES,
+    Reader,
     answer_of,
     check_time,
     record_at,
@@ -71,7 +72,7 @@ from refold.limits import (
     SEED_BYTES,
 )
 from refold.log.protocol import LogTurn, Row, TurnLost, retry_turn, scan
-from refold.log.record import SEQ, Sealed, digest_of, erase_bodies
+from refold.log.record import SEQ, EventBytes, Sealed, digest_of, erase_bodies
 from refold.message import MessageAppended, MessageReplaced, messages_of
 from refold.results import Receipt
 from refold.views.board import BOARD, NODE_ID, PROJECT_ID, node_board
@@ -89,13 +90,13 @@ def markers_of(events: Iterable[Event]) -> set[bytes]:
     Values that the events keep are left out: the id of a call is part of the call, but also among the ids that stay.
     Bookkeeping fields are left out too.
     """
-    found, kept = set[bytes](), set[bytes]()
+    markers, structure = set[bytes](), set[bytes]()
     for event in events:
         structural = fold.STRUCTURAL[type(event)]
         for field in event.__struct_fields__:
             if field not in event.bookkeeping:
-                (kept if field in structural else found).update(strings_of(getattr(event, field)))
-    return found - kept
+                (structure if field in structural else markers).update(strings_of(getattr(event, field)))
+    return markers - structure
 
 
 def searchable_markers(markers: Iterable[bytes]) -> set[bytes]:
@@ -106,7 +107,7 @@ def searchable_markers(markers: Iterable[bytes]) -> set[bytes]:
 # The reach of an erasure: derived events, forks of erased streams, and every state that may hold erased data.
 
 _MENTIONING: Final = {
-    kind.name: frozenset(fold.TAGS[each] for each in kind.handlers if each.mentions is not Event.mentions)
+    kind.name: frozenset(fold.TAGS[event] for event in kind.handlers if event.mentions is not Event.mentions)
     for kind in fold.KINDS.values()
 }
 """Kind of stream -> tags of its events that name conversations."""
@@ -131,14 +132,16 @@ class ErasurePlan(NamedTuple):
     """Number of a stream -> its new name."""
     naming: list[int]
     """Events that are kept although they name an erased conversation, or are on its board."""
+    bases: list[Base]
+    """All forks and restores of the log."""
 
 
 def make_plan(
-    engine: Engine,
+    reader: Reader,
     seqs: set[int],
     renamed: dict[int, str],
     mentioned: set[int],
-    known: Sequence[Base],
+    bases: list[Base],
     *,
     derived: bool,
 ) -> ErasurePlan:
@@ -147,31 +150,31 @@ def make_plan(
     A summary of messages counts as derived from each of them, and the hashes of a context from everything that it may
     have shown.
     """
-    reached = set[int]()
+    more = set[int]()
     if derived:
-        reached = mentioned | _derived_seqs(engine, seqs | mentioned)
-        fresh = seqs | reached
-        while summaries := _summaries_of(engine, fresh, known):
-            fresh = (summaries | _derived_seqs(engine, summaries)) - seqs - reached
-            reached |= fresh
-        shown = _showable_seqs(engine, seqs | reached)
-        reached |= _hashes_of(engine, affected_streams(engine, shown, known) | dict.fromkeys(renamed, 1))
-    naming = unerased_seqs(engine, mentioned - seqs - reached)
-    return ErasurePlan(unerased_seqs(engine, seqs), unerased_seqs(engine, reached - seqs), renamed, naming)
+        more = mentioned | _derived_seqs(reader, seqs | mentioned)
+        fresh = seqs | more
+        while summaries := _summaries_of(reader, fresh, bases):
+            fresh = (summaries | _derived_seqs(reader, summaries)) - seqs - more
+            more |= fresh
+        showable = _showable_seqs(reader, seqs | more)
+        more |= _hashes_of(reader, affected_streams(reader, showable, bases) | dict.fromkeys(renamed, 1))
+    naming = unerased_seqs(reader, mentioned - seqs - more)
+    return ErasurePlan(unerased_seqs(reader, seqs), unerased_seqs(reader, more - seqs), renamed, naming, bases)
 
 
-def _derived_seqs(engine: Engine, seqs: Iterable[int]) -> set[int]:
+def _derived_seqs(reader: Reader, seqs: Iterable[int]) -> set[int]:
     """Return the seqs of all events that were derived from the given ones, directly or indirectly."""
-    found: set[int] = set()
+    derived: set[int] = set()
     waiting = list(seqs)
     while waiting:
         source = SEQ.pack(waiting.pop())
-        for key, _ in scan(engine.reader.log, "derived", source, PAGE_EVENTS):
+        for key, _ in scan(reader.log, "derived", source, PAGE_EVENTS):
             (seq,) = SEQ.unpack(key[SEQ.size :])
-            if seq not in found:
-                found.add(seq)
+            if seq not in derived:
+                derived.add(seq)
                 waiting.append(seq)
-    return found
+    return derived
 
 
 class _Contribution(NamedTuple):
@@ -185,47 +188,45 @@ class _Contribution(NamedTuple):
 _CONTRIBUTING: Final = frozenset(fold.TAGS[kind] for kind in (MessageAppended, MessageReplaced, StateImported))
 
 
-def _summaries_of(engine: Engine, seqs: Collection[int], known: Sequence[Base]) -> set[int]:
+def _summaries_of(reader: Reader, seqs: Collection[int], bases: Sequence[Base]) -> set[int]:
     """Return the seqs of the summaries that were made of messages of the events at the seqs.
 
     A summary cites no messages, because it can be of many thousands. It cites the summary that it builds on.
     """
-    if fold.TAGS[WindowSummarized] not in engine.reader.tags:
+    if fold.TAGS[WindowSummarized] not in reader.tags:
         return set()
-    contributions = sorted(_contributions(engine, sorted(seqs)))
+    contributions = sorted(_contributions(reader, sorted(seqs)))
     if not contributions:
         return set()
-    begins = affected_streams(engine, sorted(each.seq for each in contributions), known)
-    found = seqs_with(engine.reader, EventFilter((), (WindowSummarized,)), after=contributions[0].came)
-    reached = set[int]()
-    for page in pages(found):
-        numbers = [each.number for each in engine.reader.log.events_at(page)]
-        for number, recorded in zip(numbers, engine.reader.loader.recorded_events(page), strict=True):
+    begins = affected_streams(reader, sorted(message.seq for message in contributions), bases)
+    summaries = set[int]()
+    for page in pages(seqs_with(reader, EventFilter((), (WindowSummarized,)), after=contributions[0].came)):
+        numbers = [stored.number for stored in reader.log.events_at(page)]
+        for number, recorded in zip(numbers, reader.loader.recorded_events(page), strict=True):
             stamp = recorded.stamp
-            key = key_of(engine.reader.streams.branch_of(number), stamp.stream)
-            if _may_hold(engine, key, stamp.seq, begins) and _is_summary_of(engine, key, recorded, contributions):
-                reached.add(stamp.seq)
-    return reached
+            key = key_of(reader.streams.branch_of(number), stamp.stream)
+            if _may_hold(reader, key, stamp.seq, begins) and _is_summary_of(reader, key, recorded, contributions):
+                summaries.add(stamp.seq)
+    return summaries
 
 
-def _contributions(engine: Engine, seqs: Sequence[int]) -> Iterator[_Contribution]:
+def _contributions(reader: Reader, seqs: Sequence[int]) -> Iterator[_Contribution]:
     for page in pages(seqs):
-        found = engine.reader.log.events_at(page)
-        own = [each.seq for each in found if fold.tag_of(each.array) in _CONTRIBUTING]
-        for recorded in engine.reader.loader.recorded_events(own):
+        own = [stored.seq for stored in reader.log.events_at(page) if fold.tag_of(stored.array) in _CONTRIBUTING]
+        for recorded in reader.loader.recorded_events(own):
             event, stamp = recorded
             came = event.origin if isinstance(event, MessageReplaced) else stamp.seq
             yield _Contribution(came, stamp.seq, tuple(message.id for message in messages_of(recorded)))
 
 
-def _is_summary_of(engine: Engine, key: str, recorded: Recorded, contributions: Sequence[_Contribution]) -> bool:
+def _is_summary_of(reader: Reader, key: str, recorded: Recorded, contributions: Sequence[_Contribution]) -> bool:
     """Return whether a summary includes one of the messages: those behind the last summary that had left the window."""
     event, stamp = recorded
     assert isinstance(event, WindowSummarized), event
     until = bisect_right(contributions, event.origin, key=lambda each: each.came)
     if not until:
         return False
-    after, live = engine.reader.read(key, _summary_state, stamp.seq - 1)
+    after, live = reader.read(key, _summary_state, stamp.seq - 1)
     begin = bisect_right(contributions, after, 0, until, key=lambda each: each.came)
     return any(each.seq < stamp.seq and not live.issuperset(each.ids) for each in contributions[begin:until])
 
@@ -242,49 +243,49 @@ _NEVER_SHOWN: Final = frozenset(
 """The tags of events that no context shows, although they are in streams that contexts show."""
 
 
-def _showable_seqs(engine: Engine, seqs: Iterable[int]) -> list[int]:
+def _showable_seqs(reader: Reader, seqs: Iterable[int]) -> list[int]:
     """Return the seqs whose events a context can show, in order."""
-    found = (each for page in pages(sorted(seqs)) for each in engine.reader.log.events_at(page))
-    return [each.seq for each in found if fold.tag_of(each.array) not in _NEVER_SHOWN]
+    return [stored.seq for stored in _stored(reader, seqs) if fold.tag_of(stored.array) not in _NEVER_SHOWN]
 
 
-def _hashes_of(engine: Engine, begins: Mapping[int, int]) -> set[int]:
+def _hashes_of(reader: Reader, begins: Mapping[int, int]) -> set[int]:
     """Return the seqs of the hashes of contexts that may have shown erased data.
 
     ``begins`` maps the number of a stream to the seq from which its state may hold that data. A context is made of its
     conversation, that conversation's board with the node's board under it, a project, a profile and a journal. Anything
     that it quotes from other conversations is among its sources.
     """
-    if not begins or fold.TAGS[ContextHashed] not in engine.reader.tags:
+    if not begins or fold.TAGS[ContextHashed] not in reader.tags:
         return set()
-    hashed = seqs_with(engine.reader, EventFilter((), (ContextHashed,)), after=min(begins.values()))
-    return {seq for page in pages(hashed) for seq in _page_hashes(engine, page, begins)}
+    hashed = seqs_with(reader, EventFilter((), (ContextHashed,)), after=min(begins.values()))
+    return {seq for page in pages(hashed) for seq in _page_hashes(reader, page, begins)}
 
 
-def _page_hashes(engine: Engine, page: Sequence[int], begins: Mapping[int, int]) -> Iterator[int]:
-    owners = {each.stamp.seq: each.event.sources[0] for each in engine.reader.loader.recorded_events(page)}
-    numbers = {each.seq: each.number for each in engine.reader.log.events_at(sorted(owners.values()))}
-    shown = {each.stamp.seq: each for each in engine.reader.loader.recorded_events(sorted(owners.values()))}
+def _page_hashes(reader: Reader, page: Sequence[int], begins: Mapping[int, int]) -> Iterator[int]:
+    owners = {stamp.seq: event.sources[0] for event, stamp in reader.loader.recorded_events(page)}
+    contexts = sorted(owners.values())
+    numbers = {stored.seq: stored.number for stored in reader.log.events_at(contexts)}
+    recorded = {context.stamp.seq: context for context in reader.loader.recorded_events(contexts)}
     for seq, owner in owners.items():
-        event, stamp = shown[owner]
+        event, stamp = recorded[owner]
         # If the source is no context or was erased, there is no record of what it showed, and it cannot be rebuilt.
         if not isinstance(event, ContextShown) or stamp.erased:
             yield seq
             continue
-        branch = engine.reader.streams.branch_of(numbers[owner])
-        for name in _context_streams(engine, branch, stamp.stream, event):
-            if _may_hold(engine, key_of(branch, name), event.origin, begins):
+        branch = reader.streams.branch_of(numbers[owner])
+        for name in _context_streams(reader, branch, stamp.stream, event):
+            if _may_hold(reader, key_of(branch, name), event.origin, begins):
                 yield seq
                 break
 
 
-def _context_streams(engine: Engine, branch: int, stream: str, event: ContextShown) -> Iterator[str]:
+def _context_streams(reader: Reader, branch: int, stream: str, event: ContextShown) -> Iterator[str]:
     """Yield the streams that a context was made of."""
     yield from (stream, f"project/{event.project}", f"profile/{event.profile}", f"journal/{event.journal}")
     board = session_board(stream.partition("/")[2])
-    if engine.reader.streams.find(key_of(branch, board)) is not None:
+    if reader.streams.find(key_of(branch, board)) is not None:
         yield board
-        yield from engine.reader.read(key_of(branch, board), _node_boards, event.origin)
+        yield from reader.read(key_of(branch, board), _node_boards, event.origin)
 
 
 def _node_boards(state: fold.State) -> list[str]:
@@ -294,48 +295,54 @@ def _node_boards(state: fold.State) -> list[str]:
     return [node_board(project, node)] if project and node else []
 
 
-def _may_hold(engine: Engine, key: str, seq: int, begins: Mapping[int, int]) -> bool:
+def _may_hold(reader: Reader, key: str, seq: int, begins: Mapping[int, int]) -> bool:
     """Return whether the state of a stream at a seq may hold erased data, including what it inherited."""
-    stream = engine.reader.streams.find(key)
+    stream = reader.streams.find(key)
     while stream is not None:
         if begins.get(stream.number, seq + 1) <= seq:
             return True
         if stream.base is None:
             return False
         number, last = stream.base
-        stream, seq = engine.reader.streams.at_number(number), min(seq, last)
+        stream, seq = reader.streams.at_number(number), min(seq, last)
     return False
 
 
-def mentions_of(engine: Engine, branch: int, conversation: str) -> set[int]:
+def mentions_of(reader: Reader, branch: int, conversation: str) -> set[int]:
     """Return the seqs of a branch's own events in other streams that name a conversation."""
-    found = set[int]()
+    mentions = set[int]()
     for kind, tags in _MENTIONING.items():
-        if engine.reader.tags & tags:
-            for name in engine.reader.streams.names(branch, f"{kind}/"):
-                stream = engine.reader.streams.find(key_of(branch, name))
-                seqs = own_seqs(engine, stream.number) if stream is not None and stream.number else []
-                found |= {seq for page in pages(seqs) for seq in _page_mentions(engine, page, tags, conversation)}
-    return found
+        if reader.tags & tags:
+            for name in reader.streams.names(branch, f"{kind}/"):
+                stream = reader.streams.find(key_of(branch, name))
+                seqs = own_seqs(reader, stream.number) if stream is not None and stream.number else []
+                mentions |= {seq for page in pages(seqs) for seq in _page_mentions(reader, page, tags, conversation)}
+    return mentions
 
 
-def _page_mentions(engine: Engine, page: Sequence[int], tags: Collection[int], conversation: str) -> Iterator[int]:
+def _page_mentions(reader: Reader, page: Sequence[int], tags: Collection[int], conversation: str) -> Iterator[int]:
     """Yield the seqs of the events with these tags that name a conversation; few others are decoded."""
     name = conversation.encode()
-    found = engine.reader.log.events_at(page)
-    seqs = [each.seq for each in found if name in each.array and fold.tag_of(each.array) in tags]
-    for event, stamp in engine.reader.loader.recorded_events(seqs):
+    events = reader.log.events_at(page)
+    seqs = [stored.seq for stored in events if name in stored.array and fold.tag_of(stored.array) in tags]
+    for event, stamp in reader.loader.recorded_events(seqs):
         if conversation in event.mentions():
             yield stamp.seq
 
 
-def unerased_seqs(engine: Engine, seqs: Iterable[int]) -> list[int]:
+def unerased_seqs(reader: Reader, seqs: Iterable[int]) -> list[int]:
     """Return the seqs whose events still have a body to erase, in order."""
-    left: list[int] = []
+    return [
+        stored.seq
+        for stored in _stored(reader, seqs)
+        if not stored.flags & FLAG_ERASED and fold.tag_of(stored.array) != fold.TAGS[Erased]
+    ]
+
+
+def _stored(reader: Reader, seqs: Iterable[int]) -> Iterator[EventBytes]:
+    """Yield the events at the seqs as they are stored, in order."""
     for page in pages(sorted(seqs)):
-        found = [each for each in engine.reader.log.events_at(page) if not each.flags & FLAG_ERASED]
-        left += [each.seq for each in found if fold.tag_of(each.array) != fold.TAGS[Erased]]
-    return left
+        yield from reader.log.events_at(page)
 
 
 def pages(seqs: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -347,21 +354,21 @@ def pages(seqs: Sequence[int]) -> Iterator[Sequence[int]]:
 # Which streams continue from which.
 
 
-def bases(engine: Engine) -> list[Base]:
+def read_bases(reader: Reader) -> list[Base]:
     """Return all forks and restores of the log, in order; skip the search if none was ever written."""
-    if not engine.reader.tags & {fold.TAGS[kind] for kind in fold.BASE_TYPES}:
+    if not reader.tags & {fold.TAGS[kind] for kind in fold.BASE_TYPES}:
         return []
-    found: list[Base] = []
-    for record in records_through(engine.reader.log, 0, engine.reader.head):
+    bases: list[Base] = []
+    for record in records_through(reader.log, 0, reader.head):
         for place in [place for place, mark in enumerate(record.marks) if mark & FLAG_BASE]:
             seq, number, *_, packed = record.event(place)
             event = fold.decode(packed)
             if isinstance(event, (Forked, Restored)):
-                found.append(Base(seq, number, isinstance(event, Forked), event.base_stream, event.base_seq))
-    return found
+                bases.append(Base(seq, number, isinstance(event, Forked), event.base_stream, event.base_seq))
+    return bases
 
 
-def family(engine: Engine, stream: Stream, bases: Sequence[Base]) -> tuple[list[int], list[str]]:
+def family(reader: Reader, stream: Stream, bases: Sequence[Base]) -> tuple[list[int], list[str]]:
     """Return the numbers of a stream and its forks, and the names of the live streams that continue from them.
 
     A branch's own stream continues from the one that it inherited. A conversation that was only restored from one of
@@ -369,93 +376,90 @@ def family(engine: Engine, stream: Stream, bases: Sequence[Base]) -> tuple[list[
     """
     family = {stream.number}
     alive: dict[str, None] = {}
-    for heir, branch in heirs(engine, stream):
+    for heir, branch in heirs(reader, stream):
         alive[f"{stream.name} in the fork {branch!r} of the memory"] = None
         if heir.number:
             family.add(heir.number)
     for base in bases:
         if base.base_stream in family and base.number not in family:
-            other = engine.reader.streams.at_number(base.number)
-            if fold.is_open(engine.reader.live(other)):
+            other = reader.streams.at_number(base.number)
+            if fold.is_open(reader.live(other)):
                 alive[other.name] = None
             if base.is_fork:
                 family.add(base.number)
     return sorted(family), list(alive)
 
 
-def heirs(engine: Engine, stream: Stream) -> Iterator[tuple[Stream, str]]:
+def heirs(reader: Reader, stream: Stream) -> Iterator[tuple[Stream, str]]:
     """Yield the streams that forks of the memory have in place of a stream, each with the name of its fork."""
-    for branch, forked in enumerate(engine.reader.loader.branches(), 1):
-        other = engine.reader.streams.find(key_of(branch, stream.name))
-        if other is not None and stream.number in list(engine.reader.streams.numbers(other)) and other is not stream:
+    for branch, forked in enumerate(reader.loader.branches(), 1):
+        other = reader.streams.find(key_of(branch, stream.name))
+        if other is not None and stream.number in list(reader.streams.numbers(other)) and other is not stream:
             yield other, forked.name
 
 
-def own_number(engine: Engine, branch: int, name: str) -> int:
+def own_number(reader: Reader, branch: int, name: str) -> int:
     """Return the number of the stream with a branch's own events under a name, or 0 if it has none."""
-    return int.from_bytes(engine.reader.log.row("names", name_key(branch, name)) or b"", "big")
+    return int.from_bytes(reader.log.row("names", name_key(branch, name)) or b"", "big")
 
 
-def new_name(engine: Engine, streams: Sequence[int], number: int) -> str:
+def new_name(reader: Reader, streams: Sequence[int], number: int) -> str:
     """Return the name of a stream after its erasure; a branch's stream shares the name of the one that it continues."""
-    stream = engine.reader.streams.at_number(number)
+    stream = reader.streams.at_number(number)
     while stream.base is not None and stream.base[0] in streams:
-        stream = engine.reader.streams.at_number(stream.base[0])
+        stream = reader.streams.at_number(stream.base[0])
     name = f"{kind_of(stream.name)}/{ERASED_PREFIX}{stream.number}"
-    while engine.reader.log.row("names", name_key(stream.branch, name)) is not None:
+    while reader.log.row("names", name_key(stream.branch, name)) is not None:
         name += "-again"
     return name
 
 
-def own_seqs(engine: Engine, number: int) -> list[int]:
+def own_seqs(reader: Reader, number: int) -> list[int]:
     """Return the seqs of a stream's own events."""
-    stream = engine.reader.streams.at_number(number)
-    return list(engine.reader.streams.own_seqs(stream, 0, stream.seq))
+    stream = reader.streams.at_number(number)
+    return list(reader.streams.own_seqs(stream, 0, stream.seq))
 
 
-def snapshots_of(engine: Engine, streams: Collection[int]) -> set[int]:
+def snapshots_of(reader: Reader, streams: Collection[int]) -> set[int]:
     """Return the seqs of the events that named states of the streams."""
     return {
         stamp.seq
-        for branch in range(len(engine.reader.loader.branches()) + 1)
-        for event, stamp in events_with(
-            engine.reader, EventFilter((), (SnapshotNamed,)), branch=branch, stream=STORE_STREAM
-        )
+        for branch in range(len(reader.loader.branches()) + 1)
+        for event, stamp in events_with(reader, EventFilter((), (SnapshotNamed,)), branch=branch, stream=STORE_STREAM)
         if cast("SnapshotNamed", event).base_stream in streams
     }
 
 
-def affected_streams(engine: Engine, seqs: Sequence[int], bases: Sequence[Base]) -> dict[int, int]:
+def affected_streams(reader: Reader, seqs: Sequence[int], bases: Sequence[Base]) -> dict[int, int]:
     """Return, by stream number, the seq from which its state may hold data of the events at the seqs."""
-    found: dict[int, int] = {}
-    for page in pages(seqs):
-        for each in engine.reader.log.events_at(page):
-            found.setdefault(each.number, each.seq)
+    begins: dict[int, int] = {}
+    for stored in _stored(reader, seqs):
+        begins.setdefault(stored.number, stored.seq)
     before: dict[int, int] = {}
-    while found != before:
-        before = dict(found)
-        _reach_by_bases(found, bases)
-        _reach_by_branches(engine, found)
-    return found
+    while begins != before:
+        before = dict(begins)
+        _reach_by_bases(begins, bases)
+        _reach_by_branches(reader, begins)
+    return begins
 
 
-def _reach_by_bases(found: dict[int, int], bases: Sequence[Base]) -> None:
+def _reach_by_bases(begins: dict[int, int], bases: Sequence[Base]) -> None:
     for base in bases:
-        if base.base_stream in found and found[base.base_stream] <= base.base_seq:
-            found[base.number] = min(found.get(base.number, base.seq), base.seq)
+        if base.base_stream in begins and begins[base.base_stream] <= base.base_seq:
+            begins[base.number] = min(begins.get(base.number, base.seq), base.seq)
 
 
-def _reach_by_branches(engine: Engine, found: dict[int, int]) -> None:
-    streams = engine.reader.streams
-    for number, begin in list(found.items()):
+def _reach_by_branches(reader: Reader, begins: dict[int, int]) -> None:
+    streams = reader.streams
+    for number, begin in list(begins.items()):
         name = streams.name_of(number)
-        for branch in range(1, len(engine.reader.loader.branches()) + 1):
-            own = own_number(engine, branch, name)
+        for branch in range(1, len(reader.loader.branches()) + 1):
+            own = own_number(reader, branch, name)
             heir = streams.at_number(own) if own and own != number else None
             if heir is None or heir.base is None or number not in streams.numbers(heir):
                 continue
             if begin <= heir.base[1]:
-                found[own] = min(found.get(own, engine.reader.head), *own_seqs(engine, own))
+                begins[own] = min(begins.get(own, reader.head), *own_seqs(reader, own))
 
 
 BEYOND_REACH: Final = (
@@ -482,17 +486,15 @@ def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool, text: st
     ``text`` says that the events are all those that contain it. A string that another event holds too, such as a key or
     the name of a tool, is then no part of what was to be erased, and the receipt does not count it.
     """
-    return _erase(engine, lambda known: plan_of_seqs(engine, seqs, known, derived=derived), text=text)
+    return _erase(engine, partial(plan_of_seqs, engine.reader, seqs, derived=derived), text=text)
 
 
-def plan_of_seqs(engine: Engine, seqs: Collection[int], known: Sequence[Base], *, derived: bool) -> ErasurePlan:
+def plan_of_seqs(reader: Reader, seqs: Collection[int], *, derived: bool) -> ErasurePlan:
     """Return the plan to erase events; ``InvalidInput`` if a seq is not in the log."""
-    beyond = [seq for seq in seqs if not 0 < seq <= engine.reader.head]
+    beyond = [seq for seq in seqs if not 0 < seq <= reader.head]
     if beyond:
-        raise InvalidInput(
-            f"seq {beyond[0]} is not in the log, which ends at {engine.reader.head}; give seqs of events"
-        )
-    return make_plan(engine, set(seqs), {}, set(), known, derived=derived)
+        raise InvalidInput(f"seq {beyond[0]} is not in the log, which ends at {reader.head}; give seqs of events")
+    return make_plan(reader, set(seqs), {}, set(), read_bases(reader), derived=derived)
 
 
 def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks: bool) -> Receipt:
@@ -501,47 +503,46 @@ def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks
     With ``derived``, this also erases the board of a conversation and every event that names the conversation. Raises
     ``InvalidInput`` if the stream was inherited, or if live forks continue from it and are not to be erased too.
     """
-    return _erase(engine, lambda known: plan_of_stream(engine, branch, name, known, derived=derived, forks=forks))
+    return _erase(engine, partial(plan_of_stream, engine.reader, branch, name, derived=derived, forks=forks))
 
 
-def plan_of_stream(
-    engine: Engine, branch: int, name: str, known: Sequence[Base], *, derived: bool, forks: bool
-) -> ErasurePlan:
+def plan_of_stream(reader: Reader, branch: int, name: str, *, derived: bool, forks: bool) -> ErasurePlan:
     """Return the plan to erase a stream; it raises as ``erase_stream`` does."""
-    stream = engine.reader.streams.find(key_of(branch, name))
+    stream = reader.streams.find(key_of(branch, name))
     if stream is not None and stream.base is not None:
         raise InvalidInput(
             f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
         )
-    own = {} if stream is None else _plan_renames(engine, stream, known, forks=forks)
+    bases = read_bases(reader)
+    own = {} if stream is None else _plan_renames(reader, stream, bases, forks=forks)
     boards: dict[int, str] = {}
     mentioned = set[int]()
-    for own_branch, conversation in _conversations(engine, branch, name, own):
-        mentioned |= mentions_of(engine, own_branch, conversation)
-        board = engine.reader.streams.find(key_of(own_branch, session_board(conversation)))
+    for own_branch, conversation in _conversations(reader, branch, name, own):
+        mentioned |= mentions_of(reader, own_branch, conversation)
+        board = reader.streams.find(key_of(own_branch, session_board(conversation)))
         if board is not None and board.base is None:
-            boards |= _plan_renames(engine, board, known, forks=forks) if derived else {board.number: board.name}
-    mentioned |= _events_of(engine, boards)
+            boards |= _plan_renames(reader, board, bases, forks=forks) if derived else {board.number: board.name}
+    mentioned |= _events_of(reader, boards)
     renamed = own | boards if derived else own
-    return make_plan(engine, _events_of(engine, own), renamed, mentioned, known, derived=derived)
+    return make_plan(reader, _events_of(reader, own), renamed, mentioned, bases, derived=derived)
 
 
-def _events_of(engine: Engine, streams: Collection[int]) -> set[int]:
+def _events_of(reader: Reader, streams: Collection[int]) -> set[int]:
     """Return the seqs of the streams' own events, and of the events that named states of them."""
-    return {seq for number in streams for seq in own_seqs(engine, number)} | snapshots_of(engine, streams)
+    return {seq for number in streams for seq in own_seqs(reader, number)} | snapshots_of(reader, streams)
 
 
-def _conversations(engine: Engine, branch: int, name: str, renamed: Collection[int]) -> set[tuple[int, str]]:
+def _conversations(reader: Reader, branch: int, name: str, renamed: Collection[int]) -> set[tuple[int, str]]:
     """Return branch and id of a conversation and of all renamed with it, including where forks inherited them."""
-    slots = [engine.reader.streams.at_number(number) for number in renamed]
-    slots += [heir for stream in slots for heir, _ in heirs(engine, stream)]
-    found = {(branch, name), *((stream.branch, stream.name) for stream in slots)}
-    return {(each, name.partition("/")[2]) for each, name in found if kind_of(name) == "conversation"}
+    streams = [reader.streams.at_number(number) for number in renamed]
+    streams += [heir for stream in streams for heir, _ in heirs(reader, stream)]
+    places = {(branch, name), *((stream.branch, stream.name) for stream in streams)}
+    return {(branch, name.partition("/")[2]) for branch, name in places if kind_of(name) == "conversation"}
 
 
-def _plan_renames(engine: Engine, stream: Stream, known: Sequence[Base], *, forks: bool) -> dict[int, str]:
+def _plan_renames(reader: Reader, stream: Stream, bases: Sequence[Base], *, forks: bool) -> dict[int, str]:
     """Return the new names of a stream and of its forks, by number; refuse if live forks are to be kept."""
-    kin, dependents = family(engine, stream, known)
+    kin, dependents = family(reader, stream, bases)
     if dependents and not forks:
         more = f" and {len(dependents) - 1} more go" if len(dependents) > 1 else " goes"
         advice = "erase them too with forks='erase'"
@@ -549,20 +550,21 @@ def _plan_renames(engine: Engine, stream: Stream, known: Sequence[Base], *, fork
             advice = f"drop forks of the conversation with close(drop=True), or {advice}"
         raise InvalidInput(f"{dependents[0]}{more} on from {stream.name}; {advice}")
     streams = kin if forks else [stream.number]
-    return {number: new_name(engine, streams, number) for number in streams}
+    return {number: new_name(reader, streams, number) for number in streams}
 
 
-def _erase(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan], *, text: str | None = None) -> Receipt:
+def _erase(engine: Engine, planner: Callable[[], ErasurePlan], *, text: str | None = None) -> Receipt:
     """Make a plan and erase what it covers while nothing else writes; if the plan refuses, change nothing."""
+    reader = engine.reader
+
+    def erase() -> Receipt:
+        reader.notice()
+        return reader.log.files.alone(partial(_erase_alone, engine, planner, text=text))
+
     with engine.exclusive():
-        engine.reader.check_writable()
+        reader.check_writable()
         # Another machine can write to a log on a server meanwhile; the erasure is then planned again.
-        return retry_turn(lambda: _erase_now(engine, plan, text=text))
-
-
-def _erase_now(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan], *, text: str | None) -> Receipt:
-    engine.reader.notice()
-    return engine.reader.log.files.alone(partial(_erase_alone, engine, plan, text=text))
+        return retry_turn(erase)
 
 
 class _ErasureResult(NamedTuple):
@@ -578,26 +580,26 @@ class _ErasureResult(NamedTuple):
 
 
 @reports_damage
-def _erase_alone(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan], *, text: str | None) -> Receipt:
+def _erase_alone(engine: Engine, planner: Callable[[], ErasurePlan], *, text: str | None) -> Receipt:
     reader = engine.reader
     with reader.state_lock:
         reader.check_open()
         reader.notice()
         engine.settle()  # The restart below drops rows that wait in RAM.
-        step = reader.log.in_turn(partial(_take_turn, engine, plan))
+        result = reader.log.in_turn(partial(_take_turn, reader, planner))
         try:
-            if step.gaps is not None:
-                reader.restart(step.gaps)
-                for number in step.gaps.tails:
+            if result.gaps is not None:
+                reader.restart(result.gaps)
+                for number in result.gaps.tails:
                     reader.packer.settle(reader.streams.at_number(number))
-            if step.gaps is not None or engine.is_unswept:
+            if result.gaps is not None or engine.is_unswept:
                 _finish(engine)
         except BaseException:
             reader.is_torn = True
             raise
     if reader.ring is not None:
         reader.ring()
-    return _receipt(engine, step, text=text)
+    return _receipt(engine, result, text=text)
 
 
 def _finish(engine: Engine) -> None:
@@ -616,35 +618,33 @@ def _finish(engine: Engine) -> None:
         ) from error
 
 
-def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan], turn: LogTurn) -> _ErasureResult:
+def _take_turn(reader: Reader, planner: Callable[[], ErasurePlan], turn: LogTurn) -> _ErasureResult:
     """Catch up with all other writers, plan the erasure, and write it as one transaction."""
-    reader = engine.reader
     if turn.last_commit != reader.last_commit:
         reader.catch_up()
     reader.check_writable()
-    known = bases(engine)
-    reached = plan(known)
-    seqs, renamed = sorted({*reached.seqs, *reached.derived}), reached.renamed
+    plan = planner()
+    seqs, renamed = sorted({*plan.seqs, *plan.derived}), plan.renamed
     if not (seqs or renamed):
         if not turn.is_current():
             raise TurnLost("another machine wrote meanwhile; nothing was written, call again")
-        return _ErasureResult(reached, set(), 0, None)
-    markers = _collect_markers(engine, seqs, renamed)
-    begins = affected_streams(engine, seqs, known) | dict.fromkeys(renamed, 1)
-    stale = _stale_rows(engine, begins, seqs)
-    gaps = CheckpointGaps(covered := covered_seq(reader.log), _gap_tails(engine, begins, covered))
-    left = list(blank_records(engine, seqs))
-    based = {base.number for base in known if base.base_seq}
-    emptied = [engine.reader.streams.at_number(number).key for number in sorted(based.intersection(renamed))]
-    group = _group(engine, seqs, left, emptied)
+        return _ErasureResult(plan, set(), 0, None)
+    markers = _collect_markers(reader, seqs, renamed)
+    begins = affected_streams(reader, seqs, plan.bases) | dict.fromkeys(renamed, 1)
+    stale = _stale_rows(reader, begins, seqs)
+    gaps = CheckpointGaps(covered := covered_seq(reader.log), _gap_tails(reader, begins, covered))
+    remains = list(blank_records(reader, seqs))
+    based = {base.number for base in plan.bases if base.base_seq}
+    emptied = [reader.streams.at_number(number).key for number in sorted(based.intersection(renamed))]
+    group = _group(reader, seqs, remains, emptied)
     seed = CommitSeed(check_time(reader.clock_ns()), reader.random_bytes(SEED_BYTES))
     commit = build_commit(group, seed, first_seq=reader.head + 1, after_ns=reader.time_ns, link=reader.link)
     tags = sorted(reader.tags | {fold.TAGS[type(event)] for event in group.events})
-    lowest = min([covered, *(seqs_left[0] - 1 for _, seqs_left in gaps.tails.values() if seqs_left)])
+    lowest = min([covered, *(uncovered[0] - 1 for _, uncovered in gaps.tails.values())])
     rows: list[Row] = [
         *stale,
-        *_rename_rows(engine, renamed),
-        *_request_rows(engine, seqs),
+        *_rename_rows(reader, renamed),
+        *_request_rows(reader, seqs),
         *rows_of(list(group.new_streams.values())),
         ("meta", TAGS_KEY, msgspec.msgpack.encode(tags)),
         ("checkpoints", APPLIED_KEY, SEQ.pack(lowest)),
@@ -653,54 +653,54 @@ def _take_turn(engine: Engine, plan: Callable[[Sequence[Base]], ErasurePlan], tu
         rows.append(("meta", UNSWEPT_KEY, SEQ.pack(commit.first_seq)))
     reader.is_torn = True  # Until the log is read again, only the log says what is erased.
     try:
-        turn.write(commit.records, rows, left, is_clean=True)
+        turn.write(commit.records, rows, remains, is_clean=True)
     except TurnLost:
         reader.is_torn = False
         raise
-    return _ErasureResult(reached, markers, len(stale), gaps)
+    return _ErasureResult(plan, markers, len(stale), gaps)
 
 
-def _group(engine: Engine, seqs: Sequence[int], left: Sequence[Sealed], emptied: Iterable[str]) -> Group:
+def _group(reader: Reader, seqs: Sequence[int], remains: Sequence[Sealed], emptied: Iterable[str]) -> Group:
     """Return the events that record the erasure, with the digest of what is left of each record.
 
     A stream that is erased whole and continued from another one is emptied, because the data that it took from that one
     is not erased.
     """
-    digests = {last: digest_of(record[HASH_BYTES:]) for last, record in left}
-    group = Group(engine.reader)
+    digests = {last: digest_of(record[HASH_BYTES:]) for last, record in remains}
+    group = Group(reader)
     for begin in range(0, max(len(seqs), 1), ERASED_SEQS_COUNT):
         named = tuple(seqs[begin : begin + ERASED_SEQS_COUNT])
         # A record's digest goes with its last erased event: the seqs after that are in later records.
-        until = seqs[begin + ERASED_SEQS_COUNT] if begin + ERASED_SEQS_COUNT < len(seqs) else engine.reader.head + 1
+        until = seqs[begin + ERASED_SEQS_COUNT] if begin + ERASED_SEQS_COUNT < len(seqs) else reader.head + 1
         proofs = tuple((last, digests.pop(last)) for last in list(digests) if last < until)
-        group.apply(Mutation(STORE_STREAM, Erased((), named, proofs), origin=origin_in(engine.reader)))
+        group.apply(Mutation(STORE_STREAM, Erased((), named, proofs), origin=origin_in(reader)))
         group.starts.append(group.command)
     for key in emptied:
-        group.apply(Mutation(key, Restored((), 0, 0, 0), origin=origin_in(engine.reader)))
+        group.apply(Mutation(key, Restored((), 0, 0, 0), origin=origin_in(reader)))
         group.starts.append(group.command)
     return group
 
 
-def blank_records(engine: Engine, seqs: Sequence[int]) -> Iterator[Sealed]:
+def blank_records(reader: Reader, seqs: Sequence[int]) -> Iterator[Sealed]:
     """Yield each record that holds some of the seqs, without their bodies; the seqs must be in order."""
     begin = 0
     while begin < len(seqs):
-        record = record_at(engine.reader.log, seqs[begin])
+        record = record_at(reader.log, seqs[begin])
         end = bisect_right(seqs, record.last_seq)
         places = [seq - record.first_seq for seq in seqs[begin:end]]
-        salt = engine.reader.random_bytes(SALT_BYTES)
+        salt = reader.random_bytes(SALT_BYTES)
         yield record.last_seq, erase_bodies(record.packed, places, fold.strip_body, salt)
         begin = end
 
 
-def _stale_rows(engine: Engine, begins: Mapping[int, int], seqs: Sequence[int]) -> list[Row]:
+def _stale_rows(reader: Reader, begins: Mapping[int, int], seqs: Sequence[int]) -> list[Row]:
     """Return deletions of the cached rows that may hold data that is about to be erased."""
-    stale: list[Row] = [("vectors", key, None) for key, _ in vectors.rows_of(engine.reader.log, seqs)]
-    known = sorted({terms_key(page_of(seq)) for seq in seqs})
-    stale.extend(("graphs", key, None) for key in known if engine.reader.log.row("graphs", key) is not None)
+    stale: list[Row] = [("vectors", key, None) for key, _ in vectors.rows_of(reader.log, seqs)]
+    terms = sorted({terms_key(page_of(seq)) for seq in seqs})
+    stale.extend(("graphs", key, None) for key in terms if reader.log.row("graphs", key) is not None)
     for number, begin in begins.items():
         prefix = number_key(number)
-        for key, _ in scan(engine.reader.log, "checkpoints", prefix, PAGE_EVENTS, prefix + SEQ.pack(begin)):
+        for key, _ in scan(reader.log, "checkpoints", prefix, PAGE_EVENTS, prefix + SEQ.pack(begin)):
             assert number_of(key) == number, key
             stale.append(("checkpoints", key, None))
         stale.append(("digests", prefix, None))
@@ -709,33 +709,33 @@ def _stale_rows(engine: Engine, begins: Mapping[int, int], seqs: Sequence[int]) 
     return stale
 
 
-def _gap_tails(engine: Engine, begins: Mapping[int, int], applied: int) -> dict[int, tuple[int, list[int]]]:
+def _gap_tails(reader: Reader, begins: Mapping[int, int], applied: int) -> dict[int, tuple[int, list[int]]]:
     """Return, by stream, version and seqs of the events up to ``applied`` that no row covers after the deletions."""
-    found: dict[int, tuple[int, list[int]]] = {}
+    tails: dict[int, tuple[int, list[int]]] = {}
     for number, begin in begins.items():
-        row = engine.reader.checkpoints.before(number, begin - 1) if begin > 1 else None
-        stream = engine.reader.streams.at_number(number)
-        seqs = list(engine.reader.streams.own_seqs(stream, 0 if row is None else row.seq, min(stream.seq, applied)))
+        row = reader.checkpoints.before(number, begin - 1) if begin > 1 else None
+        stream = reader.streams.at_number(number)
+        seqs = list(reader.streams.own_seqs(stream, 0 if row is None else row.seq, min(stream.seq, applied)))
         if seqs:
-            found[number] = (engine.reader.loader.recorded_events([seqs[-1]])[0].stamp.version, seqs)
-    return dict(sorted(found.items(), key=lambda item: item[1][1][0]))
+            tails[number] = (reader.loader.recorded_events([seqs[-1]])[0].stamp.version, seqs)
+    return dict(sorted(tails.items(), key=lambda item: item[1][1][0]))
 
 
-def _rename_rows(engine: Engine, renamed: Mapping[int, str]) -> Iterator[Row]:
+def _rename_rows(reader: Reader, renamed: Mapping[int, str]) -> Iterator[Row]:
     for number, name in renamed.items():
-        stream = engine.reader.streams.at_number(number)
+        stream = reader.streams.at_number(number)
         yield "names", name_key(stream.branch, stream.name), None
         yield "names", name_key(stream.branch, name), number_key(number)
         yield "streams", number_key(number), msgspec.msgpack.encode((name, stream.branch))
 
 
-def _request_rows(engine: Engine, seqs: Sequence[int]) -> Iterator[Row]:
+def _request_rows(reader: Reader, seqs: Sequence[int]) -> Iterator[Row]:
     """Yield the rows of the requests that made the events at the seqs, without the hash of the content requested.
 
     Anyone who has the file has the key of that hash, and could try contents until one fits. A request that changed
     nothing may have asked for erased data, so its row is among them.
     """
-    for key, row in scan(engine.reader.log, "requests", b"", PAGE_EVENTS):
+    for key, row in scan(reader.log, "requests", b"", PAGE_EVENTS):
         first, last = answer_of(row)
         place = bisect_left(seqs, first)
         if not first or (place < len(seqs) and seqs[place] <= last):
@@ -754,42 +754,42 @@ def _beyond_reach(engine: Engine) -> tuple[str, ...]:
     return (*BEYOND_REACH, *copies, *ON_A_SERVER)
 
 
-def _collect_markers(engine: Engine, seqs: Sequence[int], renamed: Collection[int]) -> set[bytes]:
+def _collect_markers(reader: Reader, seqs: Sequence[int], renamed: Collection[int]) -> set[bytes]:
     """Return the texts and byte strings of the bodies at the seqs, their vectors, and the ids of renamed streams."""
-    ids = {engine.reader.streams.name_of(number).partition("/")[2].encode() for number in renamed}
-    ids.update(vectors.unpack_row(key, value) or value for key, value in vectors.rows_of(engine.reader.log, seqs))
-    return ids | markers_of(event for page in pages(seqs) for event, _ in engine.reader.loader.recorded_events(page))
+    ids = {reader.streams.name_of(number).partition("/")[2].encode() for number in renamed}
+    ids.update(vectors.unpack_row(key, value) or value for key, value in vectors.rows_of(reader.log, seqs))
+    return ids | markers_of(event for page in pages(seqs) for event, _ in reader.loader.recorded_events(page))
 
 
 def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Receipt:
     """Search every file of the store for erased data and return the receipt."""
-    plan, markers = result.plan, result.markers
-    wanted = searchable_markers(markers)
-    found = engine.reader.log.files.search(wanted)
-    if text is not None and found.occurrences:
-        sought = {marker for marker in wanted if text.encode() not in marker}
-        wanted -= _held_elsewhere(engine, sought, {*plan.seqs, *plan.derived})
-        found = engine.reader.log.files.search(wanted)
+    plan, files = result.plan, engine.reader.log.files
+    markers = searchable_markers(result.markers)
+    counts = files.search(markers)
+    if text is not None and counts.occurrences:
+        others = {marker for marker in markers if text.encode() not in marker}
+        markers -= _kept_elsewhere(engine.reader, others, {*plan.seqs, *plan.derived})
+        counts = files.search(markers)
     return Receipt(
         seqs=tuple(plan.seqs),
         derived=tuple(plan.derived),
         naming=tuple(plan.naming),
         streams=tuple(sorted(set(plan.renamed.values()))),
         cached_rows=result.stale_count,
-        markers=len(wanted),
-        markers_too_short=len(markers) - len(wanted),
-        files=found.files,
-        searched_bytes=found.bytes,
-        occurrences=found.occurrences,
+        markers=len(markers),
+        markers_too_short=len(result.markers) - len(markers),
+        files=counts.files,
+        searched_bytes=counts.bytes,
+        occurrences=counts.occurrences,
         beyond_reach=_beyond_reach(engine),
     )
 
 
-def _held_elsewhere(engine: Engine, markers: set[bytes], seqs: Collection[int]) -> set[bytes]:
+def _kept_elsewhere(reader: Reader, markers: set[bytes], seqs: Collection[int]) -> set[bytes]:
     """Return the markers that are strings of events other than those at the seqs, or names of streams."""
-    found = markers.intersection(name.partition("/")[2].encode() for name in names_with(engine, ""))
-    for record in records_through(engine.reader.log, 0, engine.reader.head):
+    kept = markers.intersection(name.partition("/")[2].encode() for name in names_with(reader, ""))
+    for record in records_through(reader.log, 0, reader.head):
         for seq, array in enumerate(record.arrays, record.first_seq):
             if seq not in seqs:
-                found |= markers.intersection(strings_of(msgspec.msgpack.decode(array)))
-    return found
+                kept |= markers.intersection(strings_of(msgspec.msgpack.decode(array)))
+    return kept

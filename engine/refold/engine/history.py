@@ -8,7 +8,7 @@ import msgspec
 from refold import fold
 from refold.engine.engine import Engine
 from refold.engine.loader import Loader
-from refold.engine.reader import Side
+from refold.engine.reader import Reader, Side
 from refold.engine.streams import STORE_STREAM, CheckpointGaps, Checkpoints, Streams, key_of, kind_of
 from refold.event import unpack_json
 from refold.results import Change, Stats
@@ -93,14 +93,14 @@ def ids(
     return found
 
 
-def names_with(engine: Engine, text: str) -> list[str]:
+def names_with(reader: Reader, text: str) -> list[str]:
     """Return the names of the streams, in all branches, whose part after the kind contains a text, sorted."""
-    reader, found = engine.reader, set[str]()
+    names = set[str]()
     with reader.state_lock:
         reader.current_head()
         for branch in range(1 + len(reader.branches_at(None))):
-            found.update(name for name in reader.streams.names(branch) if text in name.partition("/")[2])
-    return sorted(found)
+            names.update(name for name in reader.streams.names(branch) if text in name.partition("/")[2])
+    return sorted(names)
 
 
 def state_hash(engine: Engine, branch: int, at: int | None) -> str:

@@ -70,23 +70,23 @@ def value_to_json(value: object) -> Any:
         return list(map(value_to_json, cast("list[object]", value)))
     if not isinstance(value, dict):
         return value
-    shown = {key: value_to_json(inner) for key, inner in cast("dict[str, Any]", value).items()}
-    return {_DICT: shown} if shown.keys() & {_BYTES, _DICT} else shown
+    plain = {key: value_to_json(inner) for key, inner in cast("dict[str, Any]", value).items()}
+    return {_DICT: plain} if plain.keys() & {_BYTES, _DICT} else plain
 
 
-def value_from_json(shown: object) -> Any:
-    """Return the value that ``shown`` stands for; ``msgspec.ValidationError`` for bytes that are not base64."""
-    if isinstance(shown, list):
-        return list(map(value_from_json, cast("list[object]", shown)))
-    if not isinstance(shown, dict):
-        return shown
-    known = cast("dict[str, Any]", shown)
-    if known.keys() == {_BYTES}:
+def value_from_json(plain: object) -> Any:
+    """Return the value whose JSON is ``plain``; ``msgspec.ValidationError`` for bytes that are not base64."""
+    if isinstance(plain, list):
+        return list(map(value_from_json, cast("list[object]", plain)))
+    if not isinstance(plain, dict):
+        return plain
+    pairs = cast("dict[str, Any]", plain)
+    if pairs.keys() == {_BYTES}:
         try:
-            return b64decode(known[_BYTES], validate=True)
+            return b64decode(pairs[_BYTES], validate=True)
         except (NoBase64, TypeError, ValueError) as error:
-            raise msgspec.ValidationError(f"{_BYTES} is {checks.brief(known[_BYTES])}, no base64") from error
-    inner: dict[str, Any] = known[_DICT] if known.keys() == {_DICT} else known
+            raise msgspec.ValidationError(f"{_BYTES} is {checks.brief(pairs[_BYTES])}, no base64") from error
+    inner: dict[str, Any] = pairs[_DICT] if pairs.keys() == {_DICT} else pairs
     return {key: value_from_json(each) for key, each in inner.items()}
 
 
@@ -188,24 +188,24 @@ def event_to_json(event: Event, names: Names, *, erased: bool) -> dict[str, Any]
     The body of an ``Erased`` event is left out too, because another store has other records.
     """
     fields = fold.STRUCTURAL[type(event)] if erased or isinstance(event, Erased) else event.__struct_fields__
-    shown: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for field in fields:
         value = getattr(event, field)
         if field == "base_stream":
-            shown |= _base(value, names)
+            plain |= _base(value, names)
         elif field == "base_branch":
-            shown[field] = names.branch(value)
+            plain[field] = names.branch(value)
         elif field in _PACKED and value is not None:
-            shown[_PACKED[field]] = unpack_json(value)
+            plain[_PACKED[field]] = unpack_json(value)
         elif field == _BINARY and isinstance(value, bytes):
-            shown[field] = value_to_json(unpack_json(value))
+            plain[field] = value_to_json(unpack_json(value))
         elif value is not None and value != ():
-            shown[field] = msgspec.to_builtins(value)
+            plain[field] = msgspec.to_builtins(value)
     if isinstance(event, _MESSAGES) and not erased:
-        shown.pop("text", None)
-        shown.pop("parts", None)
-        shown["content"] = event.content
-    return shown
+        plain.pop("text", None)
+        plain.pop("parts", None)
+        plain["content"] = event.content
+    return plain
 
 
 def _base(number: int, names: Names) -> dict[str, str]:
@@ -221,17 +221,17 @@ def event_from_json(line: ExportLine, numbers: Numbers) -> Event:
     event_type = fold.TYPES_BY_NAME.get(line.kind)
     if event_type is None:
         raise InvalidInput(f"seq {line.seq} is of the unknown kind {line.kind!r}; upgrade refold")
-    shown = dict(line.event)
+    plain = dict(line.event)
     if event_type in _MESSAGES and not line.erased:
-        content = shown.pop("content", None)
-        shown["text" if content is None or isinstance(content, str) else "parts"] = content
+        content = plain.pop("content", None)
+        plain["text" if content is None or isinstance(content, str) else "parts"] = content
     try:
         values = {
-            field.name: _parse_field(shown, field, numbers)
+            field.name: _parse_field(plain, field, numbers)
             for field in msgspec.structs.fields(event_type)
-            if _PACKED.get(field.name, field.name) in shown or field.required
+            if _PACKED.get(field.name, field.name) in plain or field.required
         }
-        _refuse_surplus(shown, event_type)
+        _refuse_surplus(plain, event_type)
         return event_type(**values)
     except (msgspec.ValidationError, OverflowError, RecursionError, TypeError, KeyError) as error:
         raise InvalidInput(
@@ -239,22 +239,22 @@ def event_from_json(line: ExportLine, numbers: Numbers) -> Event:
         ) from error
 
 
-def _refuse_surplus(shown: dict[str, Any], event_type: type[Event]) -> None:
+def _refuse_surplus(plain: dict[str, Any], event_type: type[Event]) -> None:
     fields = fold.STRUCTURAL[event_type] if event_type is Erased else event_type.__struct_fields__
-    known = {_PACKED.get(field, field) for field in fields}
-    surplus = set(shown) - known - ({"base_branch"} if "base_stream" in known else set())
+    names = {_PACKED.get(field, field) for field in fields}
+    surplus = set(plain) - names - ({"base_branch"} if "base_stream" in names else set())
     if surplus:
         raise msgspec.ValidationError(f"unknown fields {', '.join(sorted(surplus))}")
 
 
-def _parse_field(shown: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Numbers) -> Any:
+def _parse_field(plain: dict[str, Any], field: msgspec.structs.FieldInfo, numbers: Numbers) -> Any:
     name = _PACKED.get(field.name, field.name)
-    if name not in shown:
+    if name not in plain:
         # Empty tuples and None are left out of a line; nothing else can be missing.
         return msgspec.convert(() if "tuple" in str(field.type) else None, field.type)
-    value = shown[name]
+    value = plain[name]
     if field.name == "base_stream":
-        return numbers.stream(shown.get("base_branch", ""), value) if value else 0
+        return numbers.stream(plain.get("base_branch", ""), value) if value else 0
     if field.name == "base_branch":
         return numbers.branches[value]
     if field.name in _PACKED or field.name == "parts":
@@ -376,9 +376,9 @@ class ExportState:
         branch, until = self.branches[fork], _END
         while True:
             changes = self._opened.get(key_of(branch, stream), [])
-            known = next((is_open for seq, is_open in reversed(changes) if seq <= until), None)
-            if known is not None or not branch:
-                return known is True
+            last = next((is_open for seq, is_open in reversed(changes) if seq <= until), None)
+            if last is not None or not branch:
+                return last is True
             branch, until = self._positions.elder(branch, until)
 
     def note(self, line: ExportLine, event: Event) -> None:
@@ -499,9 +499,9 @@ class ExportCheck:
         """Check that the events that an erasure names are marked as erased, and that the erasure itself is not."""
         if line.erased:
             yield "an erasure is never erased"
-        kept = next((seq for seq in event.seqs if not self._state.is_erased(seq)), None)
-        if kept is not None:
-            yield f"it says that seq {kept} was erased, and the line of seq {kept} is not marked so"
+        seq = next((seq for seq in event.seqs if not self._state.is_erased(seq)), None)
+        if seq is not None:
+            yield f"it says that seq {seq} was erased, and the line of seq {seq} is not marked so"
 
     def _fork(self, line: ExportLine, event: BranchForked) -> Iterator[str]:
         """Check the properties of a fork of the memory that later lines rely on."""
@@ -540,8 +540,8 @@ def _fields(event: Event) -> Iterator[str]:
     for row in rows:
         for field in row.__struct_fields__:
             value = getattr(row, field)
-            for each in cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,):
-                yield from _scalar(field, each)
+            for item in cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,):
+                yield from _scalar(field, item)
 
 
 def _scalar(field: str, value: object) -> Iterator[str]:

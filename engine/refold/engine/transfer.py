@@ -73,18 +73,23 @@ from refold.results import Loaded
 # the same way resumes after them.
 
 
-class JoinLine(NamedTuple):
-    """A checked line, with its event and the number of its actor; seqs and names are those of the file."""
+class CheckedLine(NamedTuple):
+    """A checked line with its event, and the numbers of its actor and its branch; all are those of the file."""
 
     line: ExportLine
     event: Event
     actor: int
+    branch: int
+    prev_seq: int
+    """The seq of the event before it in its stream."""
 
 
 Progress: TypeAlias = Callable[[int, int], None]
+"""Called after each transaction with the number of events so far, and of all."""
 
 _JOINED_KEY: Final = b"joined"
-_PAGE_EVENTS: Final = 10_000
+_LOAD_EVENTS: Final = 10_000
+"""Number of events to write in one transaction."""
 _SHOWN_COUNT: Final = 10
 _NAME_FIELDS: Final = {
     **{kind: kind for kind in ("project", "conversation", "profile", "journal")},
@@ -128,7 +133,7 @@ class SeqMap(msgspec.Struct, array_like=True):
 def join(
     engine: Engine,
     digest: bytes,
-    read: Callable[[], Iterable[JoinLine]],
+    read: Callable[[], Iterable[CheckedLine]],
     rename: Mapping[str, str],
     progress: Progress | None,
 ) -> Loaded:
@@ -140,14 +145,14 @@ def join(
     names = _map_names(streams, rename)
     key = sha256(digest + msgspec.msgpack.encode(sorted(names.items()))).digest()
     seq_map = _seq_maps(engine.reader.log).get(key, SeqMap())
-    known = seq_map.events
-    if known and known == count:
+    before = seq_map.events
+    if before and before == count:
         return Loaded(0, len(streams), repeated=True)
-    if not known:
-        _check_names_free(engine, names)
-    target = _Join(engine, names, seq_map, key)
+    if not before:
+        _check_names_free(engine.reader, names)
+    target = _Join(engine.reader, names, seq_map, key)
     try:
-        for page in _pages(ready for ready in read() if ready.line.seq > known):
+        for page in _pages(checked for checked in read() if checked.line.seq > before):
             target.write(page)
             if progress is not None:
                 progress(seq_map.events, count)
@@ -155,7 +160,7 @@ def join(
         # Whatever ended this, an interrupt included, the log alone tells which events are durable.
         engine.reload()
         raise
-    return Loaded(count - known, len(streams))
+    return Loaded(count - before, len(streams))
 
 
 def check_rename(rename: object) -> dict[str, str]:
@@ -164,8 +169,8 @@ def check_rename(rename: object) -> dict[str, str]:
         return {}
     if not isinstance(rename, Mapping):
         checks.invalid(f"rename must map names of streams to other names, not be a {type(rename).__name__}")
-    given = dict(cast("Mapping[object, object]", rename))
-    for name, new in given.items():
+    renames = dict(cast("Mapping[object, object]", rename))
+    for name, new in renames.items():
         if not isinstance(name, str) or not isinstance(new, str):
             checks.invalid(f"rename maps {checks.brief(name)} to {checks.brief(new)}; both must be names of streams")
         kind, _, rest = name.partition("/")
@@ -176,27 +181,27 @@ def check_rename(rename: object) -> dict[str, str]:
             )
         checks.name(rest, "a name in rename")
         checks.name(new.partition("/")[2], "a new name in rename")
-    return cast("dict[str, str]", given)
+    return cast("dict[str, str]", renames)
 
 
-def _without_branches(ready: Iterable[JoinLine]) -> Iterator[JoinLine]:
+def _without_branches(lines: Iterable[CheckedLine]) -> Iterator[CheckedLine]:
     """Yield the events; ``InvalidInput`` if one is about a whole memory, because this memory is a different one."""
-    for each in ready:
-        line, event, _ = each
+    for checked in lines:
+        line, event = checked.line, checked.event
         is_whole = isinstance(event, SnapshotNamed) and not event.base_stream
         if line.branch or is_whole or isinstance(event, BranchForked):
             checks.invalid(
                 f"the export holds forks or snapshots of a whole memory (seq {line.seq}), and this one has "
                 f"other events; load it into a new store"
             )
-        yield each
+        yield checked
 
 
-def _count_events(ready: Iterable[JoinLine]) -> tuple[int, list[str]]:
+def _count_events(lines: Iterable[CheckedLine]) -> tuple[int, list[str]]:
     count, streams = 0, dict[str, None]()
-    for line, _, _ in ready:
+    for checked in lines:
         count += 1
-        streams[line.stream] = None
+        streams[checked.line.stream] = None
     return count, list(streams)
 
 
@@ -219,14 +224,14 @@ def _seq_maps(log: Log) -> dict[bytes, SeqMap]:
 
 def seq_maps_row(log: Log, seq: int) -> Row:
     """Return the row that says where the events of loaded files went, for a log that ends at a seq."""
-    kept = {key: seq_map.until(seq) for key, seq_map in _seq_maps(log).items()}
-    kept = {key: seq_map for key, seq_map in kept.items() if seq_map.events}
-    return "meta", _JOINED_KEY, msgspec.msgpack.encode(kept) if kept else None
+    maps = {key: seq_map.until(seq) for key, seq_map in _seq_maps(log).items()}
+    maps = {key: seq_map for key, seq_map in maps.items() if seq_map.events}
+    return "meta", _JOINED_KEY, msgspec.msgpack.encode(maps) if maps else None
 
 
-def _check_names_free(engine: Engine, names: Mapping[str, str]) -> None:
-    with engine.reader.state_lock:
-        taken = [new for new in names.values() if new != STORE_STREAM and engine.reader.streams.find(new) is not None]
+def _check_names_free(reader: Reader, names: Mapping[str, str]) -> None:
+    with reader.state_lock:
+        taken = [new for new in names.values() if new != STORE_STREAM and reader.streams.find(new) is not None]
     if taken:
         shown = ", ".join(taken[:_SHOWN_COUNT])
         more = f" and {len(taken) - _SHOWN_COUNT} more" if len(taken) > _SHOWN_COUNT else ""
@@ -237,12 +242,12 @@ def _check_names_free(engine: Engine, names: Mapping[str, str]) -> None:
         )
 
 
-def _pages(ready: Iterable[JoinLine]) -> Iterator[list[JoinLine]]:
+def _pages(lines: Iterable[CheckedLine]) -> Iterator[list[CheckedLine]]:
     """Yield the events in pages of whole commands, so that each command is written in one transaction."""
-    page: list[JoinLine] = []
-    for _, command in groupby(ready, key=lambda each: each.line.command):
+    page: list[CheckedLine] = []
+    for _, command in groupby(lines, key=lambda checked: checked.line.command):
         page.extend(command)
-        if len(page) >= _PAGE_EVENTS:
+        if len(page) >= _LOAD_EVENTS:
             yield page
             page = []
     if page:
@@ -252,90 +257,91 @@ def _pages(ready: Iterable[JoinLine]) -> Iterator[list[JoinLine]]:
 class _Join:
     """A load in progress; its events are folded like those of another process."""
 
-    def __init__(self, engine: Engine, names: Mapping[str, str], seq_map: SeqMap, key: bytes) -> None:
-        self._engine = engine
+    def __init__(self, reader: Reader, names: Mapping[str, str], seq_map: SeqMap, key: bytes) -> None:
+        self._reader = reader
         self._names = names
         self._seqs = seq_map
         self._key = key
 
-    def write(self, page: Sequence[JoinLine]) -> None:
+    def write(self, page: Sequence[CheckedLine]) -> None:
         """Write a page of events in one transaction, and fold it."""
-        engine = self._engine
-        now_ns = check_time(engine.reader.clock_ns())
+        reader = self._reader
+        now_ns = check_time(reader.clock_ns())
 
         def take() -> None:
-            engine.reader.notice()
-            engine.reader.log.in_turn(partial(self._take_turn, page, now_ns))
+            reader.notice()
+            reader.log.in_turn(partial(self._take_turn, page, now_ns))
 
         retry_turn(take)
-        with engine.reader.state_lock:
-            engine.reader.catch_up()
+        with reader.state_lock:
+            reader.catch_up()
 
-    def _take_turn(self, page: Sequence[JoinLine], now_ns: int, turn: LogTurn) -> None:
-        engine = self._engine
-        seed = engine.reader.random_bytes(SEED_BYTES)
+    def _take_turn(self, page: Sequence[CheckedLine], now_ns: int, turn: LogTurn) -> None:
+        reader = self._reader
+        seed = reader.random_bytes(SEED_BYTES)
         seq_map = SeqMap(self._seqs.events, list(self._seqs.runs))
-        with engine.reader.state_lock:
-            if turn.last_commit != engine.reader.last_commit:
-                engine.reader.catch_up()
-            engine.reader.check_writable()
-            known = _seq_maps(engine.reader.log).get(self._key, SeqMap())
-            if known.events != self._seqs.events:
+        with reader.state_lock:
+            if turn.last_commit != reader.last_commit:
+                reader.catch_up()
+            reader.check_writable()
+            stored = _seq_maps(reader.log).get(self._key, SeqMap())
+            if stored.events != self._seqs.events:
                 raise StoreBusy(
-                    f"another process loads the same file, {known.events:,} events of it so far; wait for that, and "
+                    f"another process loads the same file, {stored.events:,} events of it so far; wait for that, and "
                     f"load it again, which finds what is left"
                 )
-            if not known.events:
-                _check_names_free(engine, self._names)
-            seq_map.note(engine.reader.head + 1, len(page))
-            built = _JoinPage(engine, self._names, seq_map, max(now_ns, engine.reader.time_ns), seed)
-            for ready in page:
-                built.add(ready)
-        joined = msgspec.msgpack.encode(_seq_maps(engine.reader.log) | {self._key: seq_map})
-        rows: list[Row] = [*built.all_rows(), ("meta", _JOINED_KEY, joined)]
-        turn.write(built.pending.finish(), rows)
+            if not stored.events:
+                _check_names_free(reader, self._names)
+            seq_map.note(reader.head + 1, len(page))
+            target = _JoinPage(reader, self._names, seq_map, max(now_ns, reader.time_ns), seed)
+            for checked in page:
+                target.add(checked)
+        joined = msgspec.msgpack.encode(_seq_maps(reader.log) | {self._key: seq_map})
+        rows: list[Row] = [*target.all_rows(), ("meta", _JOINED_KEY, joined)]
+        turn.write(target.records.finish(), rows)
         self._seqs.events, self._seqs.runs = seq_map.events, seq_map.runs
 
 
 class _JoinPage:
     """The records of one transaction, and the rows beside them."""
 
-    def __init__(self, engine: Engine, names: Mapping[str, str], seq_map: SeqMap, time_ns: int, seed: bytes) -> None:
-        self._engine = engine
+    def __init__(self, reader: Reader, names: Mapping[str, str], seq_map: SeqMap, time_ns: int, seed: bytes) -> None:
+        self._reader = reader
         self._names = names
         self._seqs = seq_map
         self._time_ns = time_ns
-        self._slots: dict[str, Stream] = {}
-        self._born: list[Stream] = []
+        self._streams: dict[str, Stream] = {}
+        """The streams here, by their names in the file."""
+        self._new_streams: list[Stream] = []
         self._heads: dict[int, tuple[int, int]] = {}
         """Number of a stream -> version and seq of its last event, including those of this page."""
-        self._tags = set(engine.reader.tags)
+        self._tags = set(reader.tags)
         self._rows: list[Row] = []
-        self.pending = RecordPacker(engine.reader.head + 1, engine.reader.link, seed)
+        self.records = RecordPacker(reader.head + 1, reader.link, seed)
 
-    def _slot(self, stream: str) -> Stream:
-        """Return the slot here of a stream in the file; a new stream gets the next number."""
-        slot = self._slots.get(stream)
-        if slot is None:
-            name, streams = self._names[stream], self._engine.reader.streams
-            slot = streams.find(name)
-            if slot is None:
-                slot = Stream(streams.next_number + len(self._born), name)
-                self._born.append(slot)
-            self._slots[stream] = slot
-            self._heads[slot.number] = (slot.version, slot.seq)
-        return slot
+    def _stream(self, name: str) -> Stream:
+        """Return the stream here for the name of one in the file; a new stream gets the next number."""
+        stream = self._streams.get(name)
+        if stream is None:
+            streams, new_name = self._reader.streams, self._names[name]
+            stream = streams.find(new_name)
+            if stream is None:
+                stream = Stream(streams.next_number + len(self._new_streams), new_name)
+                self._new_streams.append(stream)
+            self._streams[name] = stream
+            self._heads[stream.number] = (stream.version, stream.seq)
+        return stream
 
-    def add(self, ready: JoinLine) -> None:
+    def add(self, checked: CheckedLine) -> None:
         """Add an event under its new stamp."""
-        line, event, actor = ready
-        number, seq = self._slot(line.stream).number, self._seqs.seq(line.seq)
+        line = checked.line
+        number, seq = self._stream(line.stream).number, self._seqs.seq(line.seq)
         version, prev_seq = self._heads[number]
         self._heads[number] = (version + 1, seq)
-        event = self._translate_event(line, event)
+        event = self._translate_event(line, checked.event)
         self._tags.add(fold.TAGS[type(event)])
         self._rows.extend(("derived", SEQ.pack(source) + SEQ.pack(seq), b"") for source in event.sources)
-        self.pending.add(
+        self.records.add(
             event,
             StreamHead(number, version, prev_seq),
             time_ns=self._time_ns,
@@ -343,7 +349,7 @@ class _JoinPage:
             occurred_ns=line.time_ns if line.occurred_ns is None else line.occurred_ns,
             command=self._seqs.seq(line.command),
             cause=self._seqs.seq(line.cause),
-            actor=move_actor(actor, self._seqs.seq),
+            actor=move_actor(checked.actor, self._seqs.seq),
             erased=line.erased,
         )
 
@@ -357,7 +363,7 @@ class _JoinPage:
             elif field in fold.SEQ_LISTS:
                 changed[field] = tuple(map(self._seqs.seq, value))
             elif field == "base_stream" and value:
-                changed[field] = self._slot(line.event["base_stream"]).number
+                changed[field] = self._stream(line.event["base_stream"]).number
             elif field in _NAME_FIELDS and value is not None:
                 stream = f"{_NAME_FIELDS[field]}/{value}"
                 changed[field] = self._names.get(stream, stream).partition("/")[2]
@@ -366,7 +372,7 @@ class _JoinPage:
     def all_rows(self) -> list[Row]:
         """Return the rows for everything that the page adds."""
         tags = msgspec.msgpack.encode(sorted(self._tags))
-        return [*self._rows, *rows_of(self._born), ("meta", TAGS_KEY, tags)]
+        return [*self._rows, *rows_of(self._new_streams), ("meta", TAGS_KEY, tags)]
 
 
 class RecordPacker:
@@ -436,7 +442,6 @@ class RecordPacker:
 
 
 _LOAD_KEY: Final = b"loaded"
-_LOAD_EVENTS: Final = 10_000
 _READ_BYTES: Final = 1 << 20
 _DIGEST_BYTES: Final = 32
 
@@ -471,7 +476,7 @@ def _head_and_events(engine: Engine, until: int) -> Iterator[bytes]:
     while after < until:
         with engine.reader.state_lock:
             engine.reader.check_open()
-            page, link, after = _page_of_lines(engine, names, proofs, link, after, until)
+            page, link, after = _page_of_lines(engine.reader.log, names, proofs, link, after, until)
         yield from page
 
 
@@ -490,19 +495,19 @@ class _Proofs:
         """Return the digest of the record that ends at a seq."""
         count = erased_count(self._reader)
         if count != self._erased_count:
-            found = events_with(self._reader, EventFilter((), (Erased,)), stream=STORE_STREAM)
-            self._digests = dict(proof for event, _ in found for proof in cast("Erased", event).digests)
+            erasures = events_with(self._reader, EventFilter((), (Erased,)), stream=STORE_STREAM)
+            self._digests = dict(proof for event, _ in erasures for proof in cast("Erased", event).digests)
             self._erased_count = count
         return self._digests.get(seq)
 
 
 @reports_damage
 def _page_of_lines(
-    engine: Engine, names: Names, proofs: _Proofs, link: bytes, after: int, until: int
+    log: Log, names: Names, proofs: _Proofs, link: bytes, after: int, until: int
 ) -> tuple[list[bytes], bytes, int]:
     """Return the lines of some records, the link after them, and the seq that they reach."""
     page: list[bytes] = []
-    for record in records_of(engine.reader.log, after, min(after + PAGE_EVENTS, until)):
+    for record in records_of(log, after, min(after + PAGE_EVENTS, until)):
         is_intact = link_after(link, record.covered_digest()) == record.link
         if record.has_origin:
             is_intact &= proofs.of(record.last_seq) == record.digest()
@@ -544,19 +549,7 @@ def _record_lines(names: Names, record: Record, until: int) -> Iterator[bytes]:
         yield msgspec.json.encode(line) + b"\n"
 
 
-class _CheckedLine(NamedTuple):
-    """A checked line, with its event."""
-
-    line: ExportLine
-    event: Event
-    actor: int
-    branch: int
-    prev_seq: int
-
-
-def load(
-    engine: Engine, path: str, progress: Callable[[int, int], None] | None, rename: Mapping[str, str] | None = None
-) -> Loaded:
+def load(engine: Engine, path: str, progress: Progress | None, rename: Mapping[str, str] | None = None) -> Loaded:
     """Load an export into an empty store, or resume an interrupted load of the same file.
 
     Into a store with events, or with renamed streams, the events are appended as new ones: see ``join``.
@@ -573,8 +566,12 @@ def load(
         try:
             with Path(path).open("rb") as file:
                 state = ExportState()
-                ready = islice(_parse_lines(file, state), engine.reader.head, None)
-                _load_lines(_FullLoad(engine, digest, state.branches), ready, count, progress)
+                target = _FullLoad(engine.reader, digest, state.branches)
+                lines = islice(_parse_lines(file, state), engine.reader.head, None)
+                while page := list(islice(lines, _LOAD_EVENTS)):
+                    target.write(page)
+                    if progress is not None:
+                        progress(target.seq, count)
             write(engine.reader.log, (), [("meta", _LOAD_KEY, b"done" + digest)])
             engine.reader.log.durability.flush()
         finally:
@@ -598,12 +595,12 @@ def load_marker_row(log: Log, seq: int) -> Row:
     return "meta", _LOAD_KEY, _part_marker(marker[len(b"done") :][:_DIGEST_BYTES], seq) if marker and seq else None
 
 
-def _read(path: str) -> Iterator[JoinLine]:
+def _read(path: str) -> Iterator[CheckedLine]:
     with Path(path).open("rb") as file:
-        yield from (JoinLine(*ready[:3]) for ready in _parse_lines(file, ExportState()))
+        yield from _parse_lines(file, ExportState())
 
 
-def _parse_lines(file: BinaryIO, state: ExportState, check: ExportCheck | None = None) -> Iterator[_CheckedLine]:
+def _parse_lines(file: BinaryIO, state: ExportState, check: ExportCheck | None = None) -> Iterator[CheckedLine]:
     """Yield the lines of an export after its head; each is recorded in ``state`` before the next one.
 
     If the export has erased events but ends before the event of their erasure, the last line is such an event. Raises
@@ -631,11 +628,11 @@ def _parse_lines(file: BinaryIO, state: ExportState, check: ExportCheck | None =
         if raw.strip():
             line = line_of(raw, number)
             try:
-                ready = _check_line(line, state, numbers, check)
+                checked = _check_line(line, state, numbers, check)
             except (InvalidInput, LimitExceeded) as error:
                 raise InvalidInput(f"line {number}, {error}") from error
-            yield ready
-            state.note(line, ready.event)
+            yield checked
+            state.note(line, checked.event)
             last = line
 
 
@@ -647,13 +644,13 @@ def _check_end(file: BinaryIO, foot: bytes, digest: str, number: int) -> None:
         )
 
 
-def _erasure_line(last: ExportLine, state: ExportState) -> _CheckedLine:
+def _erasure_line(last: ExportLine, state: ExportState) -> CheckedLine:
     seq, (version, prev_seq) = last.seq + 1, state.position("", STORE_STREAM)
     line = ExportLine(seq, STORE_STREAM, version + 1, last.time_ns, seq, fold.NAMES[Erased], {})
-    return _CheckedLine(line, Erased((), state.unexplained_seqs), state.actor(line), 0, prev_seq)
+    return CheckedLine(line, Erased((), state.unexplained_seqs), state.actor(line), 0, prev_seq)
 
 
-def _check_line(line: ExportLine, state: ExportState, numbers: Numbers, check: ExportCheck | None) -> _CheckedLine:
+def _check_line(line: ExportLine, state: ExportState, numbers: Numbers, check: ExportCheck | None) -> CheckedLine:
     if line.branch not in state.branches:
         raise InvalidInput(
             f"seq {line.seq}: {line.branch!r} was not forked before it; export again, the file was changed"
@@ -663,7 +660,7 @@ def _check_line(line: ExportLine, state: ExportState, numbers: Numbers, check: E
     prev_seq, actor = state.position(line.branch, line.stream).seq, state.actor(line)
     if check is not None:
         check.vet(line, event)
-    return _CheckedLine(line, event, actor, state.branches[line.branch], prev_seq)
+    return CheckedLine(line, event, actor, state.branches[line.branch], prev_seq)
 
 
 def _check_file(path: str) -> tuple[bytes, int, int]:
@@ -689,39 +686,29 @@ def _check_file(path: str) -> tuple[bytes, int, int]:
     return digest.digest(), check.events + bool(state.unexplained_seqs), state.streams
 
 
-def _load_lines(
-    load: "_FullLoad", ready: Iterable[_CheckedLine], count: int, progress: Callable[[int, int], None] | None
-) -> None:
-    iterator = iter(ready)
-    while page := list(islice(iterator, _LOAD_EVENTS)):
-        load.write(page)
-        if progress is not None:
-            progress(load.seq, count)
-
-
 class _FullLoad:
     """The state of a load between its transactions."""
 
-    def __init__(self, engine: Engine, digest: bytes, branches: Mapping[str, int]) -> None:
-        self._engine = engine
+    def __init__(self, reader: Reader, digest: bytes, branches: Mapping[str, int]) -> None:
+        self._reader = reader
         self._branches = branches
         self._digest = digest
-        self._streams = engine.reader.streams
+        self._streams = reader.streams
         self._numbers: dict[str, int] = {}
-        self.seq = engine.reader.head
-        self._link = engine.reader.link
-        self._tags: set[int] = set(engine.reader.tags)
+        self.seq = reader.head
+        self._link = reader.link
+        self._tags: set[int] = set(reader.tags)
 
-    def write(self, page: Sequence[_CheckedLine]) -> None:
+    def write(self, page: Sequence[CheckedLine]) -> None:
         """Write a page of events in one transaction."""
-        reader = self._engine.reader
+        reader = self._reader
         rows: list[Row] = []
         head = self.seq
-        pending = RecordPacker(head + 1, self._link, reader.random_bytes(SEED_BYTES))
-        for ready in page:
-            self._add(pending, ready, rows)
-        records = pending.finish()
-        self._link = pending.link
+        packer = RecordPacker(head + 1, self._link, reader.random_bytes(SEED_BYTES))
+        for checked in page:
+            self._add(packer, checked, rows)
+        records = packer.finish()
+        self._link = packer.link
         rows.append(("meta", TAGS_KEY, msgspec.msgpack.encode(sorted(self._tags))))
         rows.append(("meta", _LOAD_KEY, _part_marker(self._digest, self.seq)))
 
@@ -736,17 +723,17 @@ class _FullLoad:
         key = key_of(branch, name)
         number = self._numbers.get(key)
         if number is None:
-            packed = self._engine.reader.log.row("names", name_key(branch, name))
+            packed = self._reader.log.row("names", name_key(branch, name))
             if packed is None:
-                slot = Stream(self._streams.next_number, name, branch)
-                rows.extend(rows_of([slot]))
+                stream = Stream(self._streams.next_number, name, branch)
+                rows.extend(rows_of([stream]))
                 self._streams.next_number += 1
-                packed = number_key(slot.number)
+                packed = number_key(stream.number)
             number = self._numbers[key] = int.from_bytes(packed, "big")
         return number
 
-    def _add(self, pending: RecordPacker, ready: _CheckedLine, rows: list[Row]) -> None:
-        line, event, actor, branch, prev_seq = ready
+    def _add(self, packer: RecordPacker, checked: CheckedLine, rows: list[Row]) -> None:
+        line, event, actor, branch, prev_seq = checked
         number = self._number(branch, line.stream, rows)
         if type(event) in fold.REFERRING and line.event.get("base_stream"):
             elder = self._branches[line.event.get("base_branch", "")]
@@ -754,7 +741,7 @@ class _FullLoad:
         self.seq += 1
         self._tags.add(fold.TAGS[type(event)])
         rows.extend(("derived", SEQ.pack(source) + SEQ.pack(self.seq), b"") for source in event.sources)
-        pending.add(
+        packer.add(
             event,
             StreamHead(number, line.version - 1, prev_seq, branch),
             time_ns=line.time_ns,

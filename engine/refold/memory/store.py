@@ -115,7 +115,7 @@ def erase(core: Core, at: int | None, seqs: object, text: object, derived: objec
     words = cast("str | None", text)
     by_text = None if seqs else words  # Events given beside a text need not contain it.
     receipt = replace(erasure.erase_seqs(core.engine, checked, derived=takes, text=by_text), **shown)
-    named = () if words is None else tuple(history.names_with(core.engine, words))
+    named = () if words is None else tuple(history.names_with(core.engine.reader, words))
     return replace(receipt, named=named)
 
 
@@ -179,14 +179,14 @@ def extent_of(core: Core, conversation: str | None, seqs: object, text: object, 
     """Return the events that an erasure would erase; raise the same errors as the erasure."""
     from refold.engine import erasure  # noqa: PLC0415 - loaded only for erasures
 
-    engine = core.engine
-    with engine.reader.state_lock:
-        engine.reader.notice()
+    reader = core.engine.reader
+    with reader.state_lock:
+        reader.notice()
         if conversation is None:
-            plan = erasure.plan_of_seqs(engine, _find_seqs(core, seqs, text), erasure.bases(engine), derived=True)
+            plan = erasure.plan_of_seqs(reader, _find_seqs(core, seqs, text), derived=True)
         else:
-            known, stream = erasure.bases(engine), f"conversation/{conversation}"
-            plan = erasure.plan_of_stream(engine, core.branch, stream, known, derived=True, forks=forks)
+            stream = f"conversation/{conversation}"
+            plan = erasure.plan_of_stream(reader, core.branch, stream, derived=True, forks=forks)
     derived = [core.event(seq) for seq in plan.derived]
     return Extent(plan.seqs, sorted(derived, key=lambda recorded: recorded.stamp.stream.startswith("conversation/")))
 

@@ -245,7 +245,7 @@ _NEVER_SHOWN: Final = frozenset(
 
 def _showable_seqs(reader: Reader, seqs: Iterable[int]) -> list[int]:
     """Return the seqs whose events a context can show, in order."""
-    return [stored.seq for stored in _stored(reader, seqs) if fold.tag_of(stored.array) not in _NEVER_SHOWN]
+    return [stored.seq for stored in _stored_events(reader, seqs) if fold.tag_of(stored.array) not in _NEVER_SHOWN]
 
 
 def _hashes_of(reader: Reader, begins: Mapping[int, int]) -> set[int]:
@@ -334,12 +334,12 @@ def unerased_seqs(reader: Reader, seqs: Iterable[int]) -> list[int]:
     """Return the seqs whose events still have a body to erase, in order."""
     return [
         stored.seq
-        for stored in _stored(reader, seqs)
+        for stored in _stored_events(reader, seqs)
         if not stored.flags & FLAG_ERASED and fold.tag_of(stored.array) != fold.TAGS[Erased]
     ]
 
 
-def _stored(reader: Reader, seqs: Iterable[int]) -> Iterator[EventBytes]:
+def _stored_events(reader: Reader, seqs: Iterable[int]) -> Iterator[EventBytes]:
     """Yield the events at the seqs as they are stored, in order."""
     for page in pages(sorted(seqs)):
         yield from reader.log.events_at(page)
@@ -433,7 +433,7 @@ def snapshots_of(reader: Reader, streams: Collection[int]) -> set[int]:
 def affected_streams(reader: Reader, seqs: Sequence[int], bases: Sequence[Base]) -> dict[int, int]:
     """Return, by stream number, the seq from which its state may hold data of the events at the seqs."""
     begins: dict[int, int] = {}
-    for stored in _stored(reader, seqs):
+    for stored in _stored_events(reader, seqs):
         begins.setdefault(stored.number, stored.seq)
     before: dict[int, int] = {}
     while begins != before:

@@ -49,6 +49,7 @@ def test_the_whole_text_is_this_one(memory: Memory) -> None:
     lasting = (
         f"{INSTRUCTIONS}\n\n"
         "## Core Profile (Facts & Preferences)\n- **user_name**: Mike\n- **theme_preference**: dark mode\n\n"
+        "Today is Wednesday, 2026-11-18.\n\n"
         "## Recent Daily Notes\n# 2026-11-18\n\nChose LMDB.\nWrote tests.\n\n"
         "## Project Memory\n"
         "The following facts were learned from previous sessions; where two disagree, the later one holds:\n\n"
@@ -60,7 +61,7 @@ def test_the_whole_text_is_this_one(memory: Memory) -> None:
         "[Working Memory]\nKey-value pairs:\n  city: Oslo\n  name: Alice\nNotes:\n  - User prefers dark mode"
     )
     assert (context.text, context.system) == (f"{lasting}\n\n{volatile}", lasting)
-    assert [part.tier for part in context.parts] == ["stable"] * 2 + ["semi-stable"] * 3 + ["volatile"] * 2
+    assert [part.tier for part in context.parts] == ["stable"] * 2 + ["semi-stable"] * 4 + ["volatile"] * 2
     late, question = {"role": "system", "content": volatile}, {"role": "user", "content": "Hello!"}
     assert context.messages() == context.messages("ollama") == [{"role": "system", "content": lasting}, late, question]
     texts = [volatile, "Hello!"]

@@ -259,7 +259,7 @@ def assert_nothing_forged(context: Context) -> None:
 def test_no_value_forges_a_heading_a_mark_or_an_entry(memory: Memory, text: str) -> None:
     context = forged(memory, text)
     assert_nothing_forged(context)
-    assert len(context.parts) == 11
+    assert len(context.parts) == 12
     assert memory.rebuild(memory.show(context)).matches
 
 

@@ -149,6 +149,7 @@ _TIERS: Final = {
     parts.SYSTEM: STABLE,
     parts.INSTRUCTIONS: STABLE,
     parts.PROFILE: STABLE,
+    parts.TODAY: SEMI_STABLE,
     parts.NOTES: SEMI_STABLE,
     parts.MEMORIES: SEMI_STABLE,
     parts.EPISODES: SEMI_STABLE,
@@ -614,6 +615,8 @@ def _plan_tokens(source: ContextSource, choice: Choice, listed: Sequence[_Listed
     texts = {part.name: part.render(_UNBOUNDED, count).text for part in listed}
     texts[parts.INSTRUCTIONS] = parts.instructions_text(plan.topics)
     texts[parts.INJECTED] = _render_attachment(source, _UNBOUNDED).text
+    if texts[parts.NOTES] or any(choice.counts.values()):
+        texts[parts.TODAY] = parts.today_text(recipe.day)
     fixed = {name: count(text) for name, text in texts.items() if text}
     all_entries = sum(choice.count_tokens(part, number) for part, number in choice.counts.items())
     trim, needs, spare = _Trim(0, 0), dict[str, int](), 0
@@ -681,6 +684,9 @@ def assemble(
     facts, answers = dated_memories(source.core, memories, recipe.timezone), dated_messages(earlier, recipe.timezone)
     texts[parts.MEMORIES] = parts.ranked_part(parts.MEMORIES, facts, plan.memories_left_out)
     texts[parts.MESSAGES] = parts.ranked_part(parts.MESSAGES, answers, plan.messages_left_out)
+    today = parts.today_text(recipe.day)
+    has_days = any(texts[name].text for name in (parts.NOTES, parts.MEMORIES, parts.MESSAGES))
+    texts[parts.TODAY] = parts.PartText(today if has_days and count(today) <= tokens[parts.TODAY] else "")
     skills = parts.skills_text(recipe.skills[: plan.skills], plan.skills_chars)
     texts[parts.SKILLS] = parts.PartText(skills, len(recipe.skills) - skills.count("\n[/skill]"))
     texts[parts.INJECTED] = _render_attachment(source, tokens[parts.INJECTED])

@@ -6,6 +6,7 @@ cannot pass for a heading, a mark or an entry of another part.
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
@@ -20,6 +21,7 @@ from refold.views.episodes import Episode
 SYSTEM: Final = "system"
 INSTRUCTIONS: Final = "instructions"
 PROFILE: Final = "profile"
+TODAY: Final = "today"
 NOTES: Final = "notes"
 MEMORIES: Final = "memories"
 EPISODES: Final = "episodes"
@@ -307,6 +309,18 @@ def episodes_listing(episodes: Iterable[Episode]) -> PartListing:
     return PartListing(EPISODES_HEADING, "sessions", [Section("", lines)])
 
 
+_WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+
+def today_text(day: str) -> str:
+    """Say which day it is, for the days above notes, memories and earlier messages.
+
+    >>> today_text("2026-03-02")
+    'Today is Monday, 2026-03-02.'
+    """
+    return f"Today is {_WEEKDAYS[date.fromisoformat(day).weekday()]}, {day}."
+
+
 def session_listing(
     task: str,
     files: Iterable[tuple[str, int]],
@@ -439,6 +453,7 @@ def skills_text(skills: Sequence[tuple[str, str, float]], chars_max: int) -> str
 _WEIGHTS: Final = {
     INSTRUCTIONS: 2.0,
     PROFILE: 2.0,
+    TODAY: 1.0,
     NOTES: 1.0,
     MEMORIES: 4.0,
     EPISODES: 1.0,

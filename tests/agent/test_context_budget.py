@@ -292,7 +292,7 @@ def test_nothing_is_forged_whatever_it_is_put_together_of(pieces: list[str], mor
 
 def stable_prefix(context: Context) -> str:
     return "\n\n".join(
-        part.text for part in context.parts if part.name in ("system", "instructions", "profile", "notes")
+        part.text for part in context.parts if part.name in ("system", "instructions", "profile", "today", "notes")
     )
 
 

@@ -224,3 +224,64 @@ def test_spans_without_messages_are_refused_with_what_to_record(memory: Memory, 
     with pytest.raises(InvalidInput, match="no span of the file has messages of a model; let the tracer record them"):
         import_file(memory, file)
     assert memory.head == 0
+
+
+def text(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": content}]}
+
+
+def talk(number: int, system: str | None, given: list[dict[str, Any]], answer: str) -> dict[str, Any]:
+    """A call of one conversation: its system prompt, its input, and what the model says."""
+    lists = {"gen_ai__input__messages": json.dumps(given)}
+    lists["gen_ai__output__messages"] = json.dumps([text("assistant", answer)])
+    if system is not None:
+        lists["gen_ai__system_instructions"] = json.dumps([{"type": "text", "content": system}])
+    return span(number, gen_ai__conversation__id="talk", **lists)
+
+
+def imported(memory: Memory, tmp_path: Path, *spans: dict[str, Any]) -> list[str]:
+    import_file(memory, json_lines(tmp_path / "trace.jsonl", document(*spans)))
+    return [str(message.content) for message in memory.conversation("otel/trace/talk").history()]
+
+
+@pytest.mark.parametrize("changing", ["system", "user"], ids=["prompt", "first message"])
+def test_what_changes_in_front_of_a_history_does_not_bring_it_again(
+    memory: Memory, tmp_path: Path, changing: str
+) -> None:
+    history: list[dict[str, Any]] = []
+    spans: list[dict[str, Any]] = []
+    for number in range(6):
+        history.append(text("user", f"question {number}"))
+        clock = f"It is 10:0{number // 2}."  # Two calls a minute.
+        system, first = (clock, []) if changing == "system" else (None, [text("user", clock)])
+        spans.append(talk(number + 1, system, first + history, f"answer {number}"))
+        history.append(text("assistant", f"answer {number}"))
+    contents = imported(memory, tmp_path, *spans)
+    said = [content for content in contents if not content.startswith("It is")]
+    assert said == [f"{what} {number}" for number in range(6) for what in ("question", "answer")]
+    assert contents.count("It is 10:02.") == (1 if changing == "system" else 2)
+
+
+def test_a_call_whose_history_was_cut_brings_only_what_is_new(memory: Memory, tmp_path: Path) -> None:
+    turns = [text("user", "one"), text("assistant", "two"), text("user", "three"), text("assistant", "four")]
+    spans = [
+        talk(1, None, turns[:1], "two"),
+        talk(2, None, turns[:3], "four"),
+        talk(3, None, [text("user", "Summary: one to three."), turns[3], text("user", "five")], "six"),
+    ]
+    assert imported(memory, tmp_path, *spans) == [
+        "one",
+        "two",
+        "three",
+        "four",
+        "Summary: one to three.",
+        "five",
+        "six",
+    ]
+
+
+def test_an_answer_is_new_where_its_question_is(memory: Memory, tmp_path: Path) -> None:
+    spans = [talk(1, None, [text("user", "go")], "Done."), talk(2, None, [text("user", "go on")], "Done.")]
+    assert imported(memory, tmp_path, *spans) == ["go", "Done.", "go on", "Done."]
+    repeated = [talk(3, None, [text("user", "go on")], "Done.")]  # A span around the call has the same messages.
+    assert imported(Memory(), tmp_path, *spans, *repeated) == ["go", "Done.", "go on", "Done."]

@@ -1,6 +1,7 @@
 """Formats of agents' own files: Claude Code sessions, and OpenTelemetry traces with GenAI attributes."""
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, Final, cast
 
 import msgspec
@@ -23,6 +24,7 @@ from refold.importers.formats import (
     source_message,
 )
 from refold.limits import DOCUMENT_BYTES_MAX
+from refold.message import PROMPT_ROLES
 
 # Claude Code: a line for each message, with its session, and other lines between them.
 #
@@ -95,9 +97,10 @@ def _is_claude_code(head: bytes) -> bool:
 # OpenTelemetry: spans of model calls, as collectors and SDKs write them in JSON.
 #
 # The calls of one ``gen_ai.conversation.id``, or else of one trace, are one conversation. Each span repeats the
-# messages before it; a message that is already known, in the same order, is not taken again. Messages are read from the
-# attributes (``gen_ai.input.messages`` and similar, or ``gen_ai.prompt.0.content`` and similar) or from the events of a
-# span. A message's metadata has its span, its trace and the model.
+# messages before it; those that are already known, in the same order, are not taken again, whatever is new between
+# them. A system prompt, which may have the time in it, is taken whenever it has another text. Messages are read from
+# the attributes (``gen_ai.input.messages`` and similar, or ``gen_ai.prompt.0.content`` and similar) or from the events
+# of a span. A message's metadata has its span, its trace and the model.
 
 _CONVERSATION: Final = "gen_ai.conversation.id"
 _LISTS: Final = ("gen_ai.system_instructions", "gen_ai.input.messages", "gen_ai.output.messages")
@@ -198,23 +201,55 @@ def _value(value: object) -> Any:
 def _merge_messages(spans: list[Fields]) -> list[SourceMessage]:
     """Return the messages of calls, each only once."""
     messages: list[SourceMessage] = []
-    known: list[object] = []
+    places: dict[bytes, list[int]] = {}
+    prompts: set[bytes] = set()
     for span in sorted(spans, key=lambda span: span["begin_ns"] or 0):
-        cursor = 0
         model = span["attributes"].get("gen_ai.response.model", span["attributes"].get("gen_ai.request.model"))
         about = {"span_id": span["span_id"], "trace_id": span["trace_id"]}
-        for source, fields in _messages_of(span):
-            is_output = source in _OUTPUTS
-            key = (fields["role"], fields.get("content"), fields.get("tool_calls"), fields.get("tool_call_id"))
-            if key in known[cursor:]:
-                cursor = known.index(key, cursor) + 1
+        found = [(source in _OUTPUTS, fields, _key(fields)) for source, fields in _messages_of(span)]
+        repeated = _repeated_places([key for _, _, key in found], places)
+        is_new_call = False
+        for number, (is_output, fields, key) in enumerate(found):
+            if fields["role"] in PROMPT_ROLES:
+                if key in prompts:
+                    continue
+                prompts.add(key)
+            elif number in repeated and not (is_output and is_new_call):
                 continue
-            known.append(key)
-            cursor = len(known)
+            else:
+                is_new_call = True
+                places.setdefault(key, []).append(len(messages))
             added = about | {"model": model if is_output else None}
             moment_ns = span["end_ns"] if is_output else span["begin_ns"]
             messages.append(source_message(fields, metadata(other_fields(fields), {}), added, occurred_ns=moment_ns))
     return messages
+
+
+def _key(fields: Fields) -> bytes:
+    """Return what makes two messages the same one."""
+    own = (fields["role"], fields.get("content"), fields.get("tool_calls"), fields.get("tool_call_id"))
+    return msgspec.json.encode(own, order="deterministic")
+
+
+def _repeated_places(keys: list[bytes], places: Mapping[bytes, list[int]]) -> set[int]:
+    """Return the numbers of the keys in the longest sequence that is also among the known places, in the same order.
+
+    For each length, the sequence that ends at the first place is kept, as Hunt and Szymanski do it.
+    """
+    ends: list[int] = []
+    sequences: list[tuple[int, Any]] = []
+    for number, key in enumerate(keys):
+        for place in reversed(places.get(key, ())):
+            length = bisect_left(ends, place)
+            sequence = number, sequences[length - 1] if length else None
+            ends[length : length + 1] = [place]
+            sequences[length : length + 1] = [sequence]
+    last = sequences[-1] if sequences else None
+    numbers: set[int] = set()
+    while last is not None:
+        number, last = last
+        numbers.add(number)
+    return numbers
 
 
 def _messages_of(span: Fields) -> Iterator[tuple[str, Fields]]:

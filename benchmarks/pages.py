@@ -167,7 +167,7 @@ def _retrieval_table(each: Document) -> Table:
 def _eviction_table(each: Document) -> Table:
     lines = [
         (
-            one["policy"],
+            plots.policy_of(one),
             f"{one['budget']:,}",
             _percent(one["survival"]),
             _interval(one["survival_interval"]),

@@ -72,12 +72,17 @@ def recall(group: str, points: Sequence[tuple[str, float, float]]) -> str:
     return drawn(f"Recall against latency: {group}", draw)
 
 
+def policy_of(eviction: Document) -> str:
+    """Return the policy of a result, and whether a search counts too."""
+    return f"{eviction['policy']} + search" if eviction.get("with_search") else str(eviction["policy"])
+
+
 def survival(name: str, evictions: Sequence[Document]) -> str:
     """Return what survived against the budget, a line for each policy."""
 
     def draw(axes: Any) -> None:
-        for policy in dict.fromkeys(each["policy"] for each in evictions):
-            line = [each for each in evictions if each["policy"] == policy and each["survival"] is not None]
+        for policy in dict.fromkeys(map(policy_of, evictions)):
+            line = [each for each in evictions if policy_of(each) == policy and each["survival"] is not None]
             style = "--" if policy.startswith("clairvoyant") else "-"
             budgets = [each["budget"] for each in line]
             axes.plot(budgets, [100 * each["survival"] for each in line], style, marker=".", label=policy)

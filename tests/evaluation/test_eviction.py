@@ -70,26 +70,26 @@ def mean(values: tuple[float, ...]) -> float:
     return sum(values) / len(values)
 
 
-@given(traces(), policies, budgets)
+@given(traces(), policies, budgets, some.booleans())
 @settings(deadline=None)
-def test_no_policy_beats_the_clairvoyant_ones(trace: Trace, policy: Policy, budget: int) -> None:
-    outcome = replay(trace, policy, budget)
+def test_no_policy_beats_the_clairvoyant_ones(trace: Trace, policy: Policy, budget: int, with_search: bool) -> None:
+    outcome = replay(trace, policy, budget, with_search=with_search)
     best = bounds(trace, budget)
     together, alone = best["clairvoyant"], best["clairvoyant-recall"]
     assert len(outcome.survived) == len(together) == len(alone)
     assert all(ours <= bound + 1e-9 for ours, bound in zip(outcome.survived, alone, strict=True))
     if trace.needs:
         assert mean(together) <= mean(alone) + 1e-9
-    if trace.needs and not policy.recall_share:
+    if trace.needs and not with_search:
         assert mean(outcome.survived) <= mean(together) + 1e-9
 
 
-@given(traces(), policies, budgets)
+@given(traces(), policies, budgets, some.booleans())
 @settings(deadline=None)
 def test_a_budget_is_never_exceeded_and_what_is_regretted_is_what_did_not_survive(
-    trace: Trace, policy: Policy, budget: int
+    trace: Trace, policy: Policy, budget: int, with_search: bool
 ) -> None:
-    outcome = replay(trace, policy, budget)
+    outcome = replay(trace, policy, budget, with_search=with_search)
     assert max(outcome.window_tokens) <= budget
     missing = sum(
         round((1 - part) * len(need.evidence)) for part, need in zip(outcome.survived, trace.needs, strict=True)
@@ -139,14 +139,14 @@ def test_the_policies_of_conversations_are_those_that_are_compared(
 ) -> None:
     """Message for message, after every append, with groups, pins, recalls, ratings and what is refused."""
     policy = NAMED[eviction]
-    window = SimulatedWindow(policy, int(budget * (1 - policy.recall_share)))
+    window = SimulatedWindow(policy, int(budget * policy.window_share))
     ids: list[str | None] = []
     with Memory(window_tokens=budget) as memory:
         chat = memory.conversation("drawn", eviction=eviction)
         for place, piece in enumerate(drawn):
             window.add(place, piece)
             ids.append(append(chat, piece, ids))
-            if policy.recall_share and window.refused != ids.count(None):
+            if policy.window_share < 1 and window.refused != ids.count(None):
                 return  # Half of the budget is what a simulated window has in all.
             kept = [message.id for message in chat.window()]
             assert [own_id for place, own_id in enumerate(ids) if place in window] == kept
@@ -204,13 +204,31 @@ def test_what_is_important_stays_for_one_more_budget() -> None:
     assert replay(trace, NAMED["bare"], 20).survived == (0.0, 0.0, 0.0)
 
 
-def test_half_of_the_budget_is_for_what_is_recalled() -> None:
+def test_half_of_the_budget_is_for_what_a_search_finds() -> None:
     arriving = tuple(Piece(10) for _ in range(10))
-    trace = Trace("recalled", arriving, (Need(10, frozenset({0, 9}), (1, 0, 2)),))
-    outcome = replay(trace, NAMED["fifo-recall"], 40)
+    trace = Trace("found", arriving, (Need(10, frozenset({0, 9}), (1, 0, 2)),))
+    outcome = replay(trace, NAMED["fifo-recall"], 40, with_search=True)
     assert outcome.survived == (1.0,)
     assert outcome.window_tokens[0] == 40
-    assert replay(trace, NAMED["fifo-recall"], 20).survived == (0.5,)
+    assert replay(trace, NAMED["fifo-recall"], 20, with_search=True).survived == (0.5,)
+    assert replay(trace, NAMED["fifo-recall"], 40).survived == (0.5,)
+
+
+@given(traces(), budgets)
+@settings(deadline=None)
+def test_a_search_finds_the_same_beside_a_full_window_and_one_that_leaves_it_room(trace: Trace, budget: int) -> None:
+    """Where all windows have the same newest messages, half of a budget is for a search, whatever the policy left."""
+    plain = [Piece(10, "user") for _ in trace.pieces]
+    alike = Trace("alike", tuple(plain), trace.needs)
+    outcomes = [replay(alike, NAMED[name], 20 * budget, with_search=True) for name in ("fifo", "fifo-recall")]
+    assert outcomes[0].survived == outcomes[1].survived
+
+
+def test_a_context_keeps_pins_and_the_newest_messages_beside_what_a_search_finds() -> None:
+    arriving = tuple(Piece(10, pinned=place == 0) for place in range(8))
+    needs = tuple(Need(8, frozenset(evidence), (1, 2, 4)) for evidence in ({0, 6, 7}, {1, 2, 4}, {3, 5}))
+    outcome = replay(Trace("kept", arriving, needs), OWN, 60, with_search=True)
+    assert (outcome.survived, outcome.window_tokens[0]) == ((1.0, 1.0, 0.0), 60)
 
 
 def test_pinned_roles_stay_and_what_does_not_fit_beside_them_is_refused() -> None:
@@ -222,15 +240,23 @@ def test_pinned_roles_stay_and_what_does_not_fit_beside_them_is_refused() -> Non
 
 
 def measured(
-    policy: str, survival: float | None, low: float = 0.0, high: float = 1.0, budget: int = 100, needs: int = 90
+    policy: str,
+    survival: float | None,
+    low: float = 0.0,
+    high: float = 1.0,
+    budget: int = 100,
+    needs: int = 90,
+    *,
+    with_search: bool = False,
 ) -> Eviction:
     """A result of which only what a recommendation reads is drawn up."""
     within = None if survival is None else Interval(low, high)
     regret = None if survival is None else 1 - survival
-    return Eviction(policy, budget, needs, survival, within, survival, regret, 50.0, 3, 0, 0, 100.0)
+    return Eviction(policy, budget, needs, survival, within, survival, regret, 50.0, 3, 0, 0, 100.0, with_search)
 
 
 FIFO = measured("fifo", 0.5, 0.4, 0.6)
+FOUND = measured("fifo", 0.8, 0.7, 0.9, with_search=True)
 
 
 @pytest.mark.parametrize(
@@ -250,6 +276,19 @@ FIFO = measured("fifo", 0.5, 0.4, 0.6)
             [FIFO, measured("least-recalled", 0.9, budget=200)],
             None,
         ),  # Nothing to compare it with.
+        (
+            [FIFO, measured("fifo-recall", 0.9, with_search=True)],
+            None,
+        ),  # A search is no merit of a policy.
+        (
+            [FIFO, FOUND, measured("fifo-recall", 0.2), measured("fifo-recall", 0.8, with_search=True)],
+            "fifo",
+        ),  # As good with a search, and worse without.
+        (
+            [FIFO, FOUND, measured("least-recalled", 0.7), measured("least-recalled", 0.8, with_search=True)],
+            "least-recalled",
+        ),
+        ([measured("fifo", 0.004, 0.0, 0.01), measured("least-recalled", 0.013)], "fifo"),  # Less than one point.
         ([measured("fifo", None), measured("least-recalled", None)], None),
         ([], None),
     ],

@@ -281,7 +281,7 @@ def test_every_policy_and_both_bounds_are_told_for_every_budget(tmp_path: Path) 
     ]
     told = list[tuple[int, int]]()
     found = list(evictions(traces, progress=lambda done, whole: told.append((done, whole))))
-    assert len(found) == len(BUDGETS) * (len(POLICIES) + 2)
+    assert len(found) == len(BUDGETS) * (2 * len(POLICIES) + 2)
     assert told[-1] == (len(BUDGETS) * (len(POLICIES) + 1),) * 2
     assert {each.survival for each in found} == {1.0}
     assert {(each.survival_interval.low, each.survival_interval.high) for each in found if each.survival_interval} == {
@@ -324,6 +324,19 @@ def test_eviction_shows_grids_and_speaks_json(refold: Run, tmp_path: Path) -> No
     said = refold("bench", "eviction", "--data", path, "--budget", 10, "--json").json_lines[0]
     assert [each["policy"] for each in said["evictions"]][-2:] == ["clairvoyant", "clairvoyant-recall"]
     assert "assumes" not in shown.out
+    rows = [line.rsplit(maxsplit=1)[0].strip() for line in shown.out.splitlines() if line.startswith("fifo")]
+    assert rows == ["fifo", "fifo + search", "fifo", "fifo + search", "fifo", "fifo", "fifo"]
+    assert [each["with_search"] for each in said["evictions"] if each["policy"] == "fifo"] == [False, True]
+
+
+def test_recalls_are_searched_only_for_a_policy_that_needs_them() -> None:
+    items = tuple(Item(place, str(place), f"cat {place}", 3, "user") for place in range(4))
+    vectors = numpy.zeros((4, 2), dtype=numpy.float32)
+    each = EmbeddedCase(Case("own", "chat", items, ()), vectors, vectors[:0])
+    named = {policy.name: policy for policy in POLICIES}
+    assert [piece.recalled for piece in trace_of(each, LEXICAL.ranking, [named["fifo"]]).pieces] == [()] * 4
+    whole = trace_of(each, LEXICAL.ranking, [named["fifo"], named["least-recalled"]])
+    assert [set(piece.recalled) for piece in whole.pieces] == [set(), {0}, {0, 1}, {0, 1, 2}]
 
 
 def test_eviction_says_what_a_policy_assumes_of_a_program(refold: Run, tmp_path: Path) -> None:

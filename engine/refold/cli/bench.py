@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _EMBEDDERS = ("hashed", "minilm", "wordllama")  # Spelled out so that help loads nothing; a test compares them.
 _NAME_CHARS = 30
+_POLICY_CHARS = 24
 _KILO = 1_024
 
 
@@ -193,7 +194,7 @@ def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterato
         help="Measure only windows of this size; repeatable.",
     ),
     click.option("--policy", "names", multiple=True, metavar="NAME", help="Measure only this policy; repeatable."),
-    click.option("--ranking", default="hybrid", metavar="NAME", help="The ranking of recalls."),
+    click.option("--ranking", default="hybrid", metavar="NAME", help="The ranking of the search."),
     opens=None,
     group=bench_group,
 )
@@ -202,15 +203,17 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
 
     Replays every conversation in RAM, with each policy and budget. Survival is the share of the evidence that was in
     the window when its question came; in conversations without questions, what tool calls repeat counts as evidence.
-    Regret is the share of all evidence that had been evicted before it was needed. No policy can beat the two
-    clairvoyant rows.
+    Regret is the share of all evidence that had been evicted before it was needed. Rows "+ search" show the same
+    windows in a context of that budget, which may give half of it, at most 5,500 tokens, to what a search for the
+    question finds. No policy can beat the two clairvoyant rows, the first of which makes no search.
 
     Two policies need a program's help, which no default loop gives: least-recalled assumes a recall of three messages
     for each message of the user, least-important a rating of each message by its share of new words. Without these,
     the oldest messages leave first, as with fifo.
 
     The last lines recommend a policy that conversations can be opened with: fifo, unless another is clearly better for
-    these conversations. --json adds evictions, broken calls, tokens in use, and the time per append.
+    these conversations in the same budget, both with a search or both without. --json adds evictions, broken calls,
+    tokens in use, and the time per append.
     """
     from refold.evaluation.cases import MEMORIES
     from refold.evaluation.eviction import ASSUMPTIONS, BUDGETS, POLICIES, evictions, recommendation, trace_of
@@ -223,7 +226,7 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
         raise InvalidInput(
             f"queries ask for memories of the project {projects[0]!r}, which no window holds; label messages"
         )
-    traces = _map_progress("recalling", embedded, lambda each: trace_of(each, recall))
+    traces = _map_progress("recalling", embedded, lambda each: trace_of(each, recall, policies))
     with progress_bar("replaying") as progress:
         results = list(evictions(traces, budgets or BUDGETS, policies, progress))
     messages = sum(len(trace.pieces) for trace in traces)
@@ -253,15 +256,21 @@ def _eviction_lines(results: "list[Eviction]", heading: str) -> Iterator[Line]:
         "us per append": lambda each: f"{(each.append_ns or 0) / 1_000:.1f}",
     }
     budgets = list(dict.fromkeys(each.budget for each in results))
-    policies = dict.fromkeys(each.policy for each in results)
-    measured = dict.fromkeys(each.policy for each in results if each.evicted is not None)
+    cells = {(_row_name(each), each.budget): each for each in results}
+    names = dict.fromkeys(_row_name(each) for each in results)
     yield ((heading, "dim"),)
     for title, cell in tables.items():
         yield ()
-        yield ((f"{title:<20}" + "".join(f"{_size(budget):>9}" for budget in budgets), "bold"),)
-        for policy in policies if title == "survival, %" else measured:
-            cells = {each.budget: cell(each) for each in results if each.policy == policy}
-            yield (f"{policy:<20}" + "".join(f"{cells[budget]:>9}" for budget in budgets),)
+        yield ((f"{title:<{_POLICY_CHARS}}" + "".join(f"{_size(budget):>9}" for budget in budgets), "bold"),)
+        for name in names:
+            row = [cells[name, budget] for budget in budgets]
+            is_share = title in ("survival, %", "regret, %") and (row[0].with_search or title == "survival, %")
+            if is_share or row[0].evicted is not None:
+                yield (f"{name:<{_POLICY_CHARS}}" + "".join(f"{cell(each):>9}" for each in row),)
+
+
+def _row_name(each: "Eviction") -> str:
+    return f"{each.policy} + search" if each.with_search else each.policy
 
 
 _SETS: Final = ("locomo*.json", "beam*.jsonl")

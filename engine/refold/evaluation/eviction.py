@@ -13,6 +13,7 @@ from refold.evaluation.cases import IMPORTANCE, CaseQuestion
 from refold.evaluation.retrieval import EmbeddedCase, Interval, interval
 from refold.index.ranking import RANKINGS, Query, Ranking
 from refold.index.signals import RowText, TextIndex
+from refold.limits import CONTEXT_TOKENS_DEFAULT
 from refold.text import keywords, pluralize
 from refold.views.window import POLICIES as RELEASED
 
@@ -61,7 +62,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     - ``groups``: tool calls and their outputs are evicted together, and an output whose call is gone is not admitted.
     - ``keeps_pinned``: pinned messages are never evicted; one that does not fit with the other pinned ones is refused.
     - ``pinned_roles``: roles that count as pinned.
-    - ``recall_share``: the share of the budget reserved for the results of a search when a need arises.
+    - ``window_share``: the share of the budget that the window takes; the rest is left to a search.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     groups: bool = True
     keeps_pinned: bool = True
     pinned_roles: tuple[str, ...] = ()
-    recall_share: float = 0.0
+    window_share: float = 1.0
 
 
 _SYSTEM: Final = ("system", "developer")
@@ -80,7 +81,7 @@ POLICIES: Final = (
     Policy(name="fifo"),
     Policy(name="least-recalled", order="least recalled"),
     Policy(name="least-important", order="least important"),
-    Policy(name="fifo-recall", recall_share=0.5),
+    Policy(name="fifo-recall", window_share=0.5),
 )
 """The policies that are compared. Those with which a conversation can be opened have the same names there."""
 
@@ -141,6 +142,22 @@ class SimulatedWindow:
     def is_broken(self) -> bool:
         """Whether the window contains an output without the call that it answers."""
         return bool(self._orphans)
+
+    def newest(self, tokens: int) -> tuple[frozenset[int], int]:
+        """Return the pieces that a context keeps of the window within some tokens, and the tokens that they take.
+
+        These are the pinned ones, and the newest that fit; what the need asks is not in the window.
+        """
+        if self.tokens <= tokens:
+            return frozenset(self._leaders), self.tokens
+        sizes = {leader: sum(piece.tokens for _, piece in unit) for leader, unit in self._units.items()}
+        kept, taken = set(self._pinned), self._pinned_tokens
+        for leader in sorted(self._units.keys() - kept, reverse=True):
+            if taken + sizes[leader] > tokens:
+                break
+            kept.add(leader)
+            taken += sizes[leader]
+        return frozenset(place for leader in kept for place, _ in self._units[leader]), taken
 
     def add(self, place: int, piece: Piece) -> None:
         """Add an arriving piece, then make room for it."""
@@ -235,16 +252,20 @@ class SimulatedWindow:
                     del self._makers[call_id]
 
 
-def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
+def replay(trace: Trace, policy: Policy, window_tokens: int, *, with_search: bool = False) -> PolicyOutcome:
     """Replay a trace through a window of ``window_tokens`` tokens and return the outcome.
 
-    Needs must be in the order in which they arise. Changes nothing; the same arguments give the same outcome.
+    With a search, each need is met as in a context of as many tokens: the window keeps its newest pieces, and gives up
+    to half of the budget, and at most ``CONTEXT_TOKENS_DEFAULT`` tokens, to what the search finds. Needs must be in
+    the order in which they arise. Changes nothing; the same arguments give the same outcome.
 
-    >>> trace = Trace("chat", (Piece(60), Piece(60)), (Need(2, frozenset({0})), Need(2, frozenset({1}))))
+    >>> trace = Trace("chat", (Piece(60), Piece(60)), (Need(2, frozenset({0}), (0, 1)), Need(2, frozenset({1}))))
     >>> replay(trace, POLICIES[0], 100).survived
     (0.0, 1.0)
+    >>> replay(trace, POLICIES[0], 120, with_search=True).survived
+    (1.0, 1.0)
     """
-    window = SimulatedWindow(policy, int(window_tokens * (1 - policy.recall_share)))
+    window = SimulatedWindow(policy, int(window_tokens * policy.window_share))
     survived: list[float] = []
     sizes: list[int] = []
     regretted = broken = place = 0
@@ -253,37 +274,36 @@ def replay(trace: Trace, policy: Policy, window_tokens: int) -> PolicyOutcome:
             window.add(place, trace.pieces[place])
             place += 1
             broken += window.is_broken
-        recalled, recalled_tokens = _recall_pieces(trace, policy, window, need, window_tokens)
-        sizes.append(window.tokens + recalled_tokens)
+        there, tokens = _search(trace, window, need, window_tokens) if with_search else (window, window.tokens)
+        sizes.append(tokens)
         if need.evidence:
-            there = sum(each in window or each in recalled for each in need.evidence)
-            survived.append(there / len(need.evidence))
-            regretted += len(need.evidence) - there
+            count = sum(each in there for each in need.evidence)
+            survived.append(count / len(need.evidence))
+            regretted += len(need.evidence) - count
     needed = sum(len(need.evidence) for need in trace.needs)
     return PolicyOutcome(tuple(survived), tuple(sizes), needed, regretted, window.evicted, broken, window.refused)
 
 
-def _recall_pieces(
-    trace: Trace, policy: Policy, window: SimulatedWindow, need: Need, window_tokens: int
-) -> tuple[frozenset[int], int]:
-    """Return the pieces that a search adds to the window within the rest of the budget, and their tokens."""
-    if not policy.recall_share:
-        return frozenset(), 0
-    left = window_tokens - window.tokens
-    recalled: set[int] = set()
+def _search(trace: Trace, window: SimulatedWindow, need: Need, budget: int) -> tuple[frozenset[int], int]:
+    """Return the pieces of a context within a budget, from the window and from a search, and their tokens."""
+    room = min(CONTEXT_TOKENS_DEFAULT, max((budget + 1) // 2, budget - window.tokens))
+    kept, taken = window.newest(budget - room)
+    left = min(CONTEXT_TOKENS_DEFAULT, budget - taken)
+    found: set[int] = set()
     for place in need.ranked:
         tokens = trace.pieces[place].tokens
-        if place < need.arrived and place not in window and place not in recalled and tokens <= left:
-            recalled.add(place)
+        if place < need.arrived and place not in kept and place not in found and tokens <= left:
+            found.add(place)
             left -= tokens
-    return frozenset(recalled), window_tokens - window.tokens - left
+            taken += tokens
+    return kept | found, taken
 
 
 def bounds(trace: Trace, window_tokens: int) -> dict[str, tuple[float, ...]]:
     """Return for each need the share of its evidence that the best choice of messages contains.
 
     ``clairvoyant`` knows everything that will be asked at a moment and fills one window for it: no policy without
-    recall has a higher mean. ``clairvoyant-recall`` fills a window for each need alone: no policy does better at any
+    a search has a higher mean. ``clairvoyant-recall`` fills a window for each need alone: no policy does better at any
     need. A message that fits in part counts in part, so both bounds are slightly higher than what can be reached.
 
     >>> trace = Trace("chat", (Piece(60), Piece(60)), (Need(2, frozenset({0})), Need(2, frozenset({1}))))
@@ -345,8 +365,9 @@ class Eviction(Struct, frozen=True):
     """The result of a policy within a budget, over all needs of all traces.
 
     ``survival`` is the mean share of a need's evidence that was present, ``full`` the share of needs with all of it,
-    ``regret`` the share of all pieces of evidence that were not present. These are ``None`` if nothing was needed, and
-    the counts are ``None`` for bounds, which evict nothing.
+    ``regret`` the share of all pieces of evidence that were not present. These are ``None`` if nothing was needed.
+    ``with_search`` is whether a search at each need counts too, within the same budget; the counts are in the result
+    without one, and ``None`` here and for bounds.
     """
 
     policy: str
@@ -361,11 +382,16 @@ class Eviction(Struct, frozen=True):
     broken: int | None
     refused: int | None
     append_ns: float | None
+    with_search: bool = False
 
 
-def trace_of(embedded: EmbeddedCase, ranking: Ranking) -> Trace:
-    """Convert a case to pieces and needs; recalls and searches are computed as pieces arrive."""
+def trace_of(embedded: EmbeddedCase, ranking: Ranking, policies: Sequence[Policy] = POLICIES) -> Trace:
+    """Convert a case to pieces and needs; recalls and searches are computed as pieces arrive.
+
+    Recalls, which search all earlier messages for each message of the user, are computed only if a policy needs them.
+    """
     case = embedded.case
+    recalls = any(policy.order == "least recalled" for policy in policies)
     texts = TextIndex()
     seen: set[str] = set()
     pieces: list[Piece] = []
@@ -373,7 +399,7 @@ def trace_of(embedded: EmbeddedCase, ranking: Ranking) -> Trace:
     waiting = _questions(embedded)
     for place, item in enumerate(case.items):
         needs += [_need(embedded, texts, ranking, *each) for each in waiting.pop(place, ())]
-        recalled = _recall_rows(texts, item.text) if item.role == "user" else ()
+        recalled = _recall_rows(texts, item.text) if recalls and item.role == "user" else ()
         words = set(keywords(item.text))
         news = len(words - seen) / len(words) if words else 0.0
         seen |= words
@@ -413,7 +439,7 @@ def _recall_rows(texts: TextIndex, text: str) -> tuple[int, ...]:
     if not len(texts):
         return ()
     total, _ = texts.score(Query(text=text, ranking=_RECALL_RANKING))
-    return tuple(row for row, points in texts.best(total, RECALLED) if points > 0)
+    return tuple(row for row, points in texts.best(total, RECALLED, (total > 0).nonzero()[0]) if points > 0)
 
 
 def evictions(
@@ -422,13 +448,13 @@ def evictions(
     policies: Sequence[Policy] = POLICIES,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Eviction]:
-    """Yield the result of each policy within each budget, followed for each budget by its two bounds."""
+    """Yield the results of each policy within each budget, without and with a search, and each budget's two bounds."""
     steps = [(budget, policy) for budget in budgets for policy in (*policies, None)]
     for done, (budget, policy) in enumerate(steps, 1):
         if policy is None:
             yield from _measure_bounds(traces, budget)
         else:
-            yield _measure_policy(traces, policy, budget)
+            yield from _measure_policy(traces, policy, budget)
         if progress:
             progress(done, len(steps))
 
@@ -443,59 +469,75 @@ class Recommendation(Struct, frozen=True):
 NEEDS_MIN: Final = 10
 """With fewer needs, a policy could be better by chance."""
 
+GAIN_MIN: Final = 0.01
+"""A gain of less than one point in all is not worth another policy."""
+
 
 def recommendation(results: Sequence[Eviction]) -> Recommendation | None:
     """Return the policy, among those that a conversation can be opened with, that keeps most of what is needed later.
 
-    It is ``"fifo"`` unless, at some budget, the survival of another policy is above the 95 % interval of fifo's and
-    there are at least ``NEEDS_MIN`` needs. Returns ``None`` if nothing was needed, or if fewer than two such policies
-    were measured.
+    Policies are compared with ``"fifo"`` within the same budget, both without or both with a search. It is ``"fifo"``
+    unless the survival of another policy is outside the 95 % interval of fifo's at some of these, higher in sum by
+    ``GAIN_MIN``, and there are at least ``NEEDS_MIN`` needs. Returns ``None`` if nothing was needed, or if fewer than
+    two such policies were measured.
     """
     needed = [each for each in results if each.policy in RELEASED and each.survival is not None]
-    own = {each.budget: each for each in needed if each.policy == "fifo"}
-    others = [each for each in needed if each.policy != "fifo" and each.budget in own]
+    own = {_setting(each): each for each in needed if each.policy == "fifo"}
+    others = [each for each in needed if each.policy != "fifo" and _setting(each) in own]
     if not others:
         return None
     gains: dict[str, float] = {}
     for each in others:
-        interval = own[each.budget].survival_interval
-        is_clear = interval is not None and each.needs >= NEEDS_MIN and (each.survival or 0.0) > interval.high
-        gain = (each.survival or 0.0) - (own[each.budget].survival or 0.0) if is_clear else 0.0
-        gains[each.policy] = gains.get(each.policy, 0.0) + gain
+        gains[each.policy] = gains.get(each.policy, 0.0) + _clear_gain(each, own[_setting(each)])
     best = max(gains, key=lambda name: gains[name])
-    chosen = best if gains[best] > 0 else "fifo"
-    lossy = {each.budget for each in needed if each.regret and each.budget in own}
-    shown = sorted((each for each in needed if each.policy == chosen), key=lambda each: each.budget)
-    reasons = [_reason(each, own[each.budget]) for each in shown if each.budget in lossy]
+    chosen = best if gains[best] >= GAIN_MIN else "fifo"
+    lossy = {_setting(each) for each in needed if each.regret and _setting(each) in own}
+    shown = sorted((each for each in needed if each.policy == chosen), key=_setting)
+    reasons = [_reason(each, own[_setting(each)]) for each in shown if _setting(each) in lossy]
     reasons += [f"this {ASSUMPTIONS[chosen]}"] if chosen in ASSUMPTIONS else []
     needs = max(each.needs for each in others)
     few = [f"{pluralize(needs, 'question')}: too few to tell"] if needs < NEEDS_MIN else []
     return Recommendation(chosen, (*few, *(reasons or ["nothing that was needed had left any of these windows"])))
 
 
+def _setting(each: Eviction) -> tuple[bool, int]:
+    """Return what results must have in common to be compared."""
+    return each.with_search, each.budget
+
+
+def _clear_gain(each: Eviction, fifo: Eviction) -> float:
+    interval, survival = fifo.survival_interval, each.survival or 0.0
+    if interval is None or each.needs < NEEDS_MIN or interval.low <= survival <= interval.high:
+        return 0.0
+    return survival - (fifo.survival or 0.0)
+
+
 def _reason(each: Eviction, fifo: Eviction) -> str:
     regret, others = round(100 * (each.regret or 0.0)), round(100 * (fifo.regret or 0.0))
-    loss = f"in {each.budget:,} tokens, {regret} % of what was needed later had left the window before"
+    how = "was neither in the window nor found by a search" if each.with_search else "had left the window before"
+    loss = f"in {each.budget:,} tokens, {regret} % of what was needed later {how}"
     return loss if each.policy == "fifo" else f"{loss}; with fifo, {others} %"
 
 
-def _measure_policy(traces: Sequence[Trace], policy: Policy, budget: int) -> Eviction:
-    outcomes = [replay(trace, policy, budget) for trace in traces]
-    survived = [part for outcome in outcomes for part in outcome.survived]
-    sizes = [tokens for outcome in outcomes for tokens in outcome.window_tokens]
-    needed = sum(outcome.needed for outcome in outcomes)
-    return Eviction(
-        policy.name,
-        budget,
-        len(survived),
-        *_survival(survived),
-        sum(outcome.regretted for outcome in outcomes) / needed if needed else None,
-        sum(sizes) / len(sizes) if sizes else None,
-        sum(outcome.evicted for outcome in outcomes),
-        sum(outcome.broken for outcome in outcomes),
-        sum(outcome.refused for outcome in outcomes),
-        _append_ns(traces, policy, budget),
-    )
+def _measure_policy(traces: Sequence[Trace], policy: Policy, budget: int) -> Iterator[Eviction]:
+    for with_search in (False, True):
+        outcomes = [replay(trace, policy, budget, with_search=with_search) for trace in traces]
+        survived = [part for outcome in outcomes for part in outcome.survived]
+        sizes = [tokens for outcome in outcomes for tokens in outcome.window_tokens]
+        needed = sum(outcome.needed for outcome in outcomes)
+        yield Eviction(
+            policy.name,
+            budget,
+            len(survived),
+            *_survival(survived),
+            sum(outcome.regretted for outcome in outcomes) / needed if needed else None,
+            sum(sizes) / len(sizes) if sizes else None,
+            None if with_search else sum(outcome.evicted for outcome in outcomes),
+            None if with_search else sum(outcome.broken for outcome in outcomes),
+            None if with_search else sum(outcome.refused for outcome in outcomes),
+            None if with_search else _append_ns(traces, policy, budget),
+            with_search,
+        )
 
 
 def _append_ns(traces: Sequence[Trace], policy: Policy, budget: int) -> float | None:
@@ -512,7 +554,7 @@ def _measure_bounds(traces: Sequence[Trace], budget: int) -> Iterator[Eviction]:
     best = [bounds(trace, budget) for trace in traces]
     for name in best[0] if best else ():
         survived = [part for each in best for part in each[name]]
-        yield Eviction(name, budget, len(survived), *_survival(survived), *((None,) * 6))
+        yield Eviction(name, budget, len(survived), *_survival(survived), None, None, None, None, None, None)
 
 
 def _survival(survived: list[float]) -> tuple[float | None, Interval | None, float | None]:

@@ -1,6 +1,7 @@
 """Turns of the loop: what fails goes on where it stopped, nothing is said twice, and nothing is said for the user."""
 
 import json
+from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
@@ -20,10 +21,14 @@ from refold.agent import (
     default_hooks,
     rerun,
 )
+from refold.agent import loop as loops
 from refold.entry import MemoriesRecalled
 from refold.message import MessageAppended
 from tests.agent.test_loop import Script, call, described, ids
 from tests.support.memories import Clock, assert_sound
+
+GONE = "the message was erased, or its conversation dropped, while it was being answered; nothing more was recorded"
+ANSWERED = "the message was answered or taken back elsewhere meanwhile; the reply of this turn was not recorded"
 
 
 def said(memory: Memory, name: str = "c") -> list[tuple[str, Any]]:
@@ -419,3 +424,72 @@ def test_a_turn_that_was_interrupted_is_named_by_the_error_and_by_the_next_run(m
         f"message {seq} ('First.') has no answer; resume() would have gone on with it",
     )
     assert loop.run("Third.").notices == ()
+
+
+def forget_account(memory: Memory, chat: Conversation) -> None:
+    for handle in (chat, memory.project("u/z"), memory.profile("z"), memory.journal("z")):
+        handle.erase()
+    memory.erase(text="Zelda")
+
+
+TAKEN_BACK: dict[str, tuple[Callable[[Memory, Conversation, Message], object], str]] = {
+    "erased": (lambda memory, chat, _: forget_account(memory, chat), GONE),
+    "erased message": (lambda memory, _, message: memory.erase([message.seq]), GONE),
+    "dropped": (lambda memory, chat, _: memory.conversation(chat.id).drop(), GONE),
+    "cleared": (lambda _, chat, __: chat.clear_window(), ANSWERED),
+    "removed": (lambda _, chat, message: chat.remove(message), ANSWERED),
+    "restored": (lambda _, chat, __: chat.restore("before"), ANSWERED),
+}
+
+
+@pytest.mark.parametrize("moment", ["model", "tool"])
+@pytest.mark.parametrize("how", TAKEN_BACK)
+def test_nothing_is_written_of_a_turn_whose_question_was_taken_back(how: str, moment: str, memory: Memory) -> None:
+    take_back, reason = TAKEN_BACK[how]
+    chat, heads, ran = memory.conversation("z/1", project="u/z"), list[int](), list[str]()
+    chat.append("user", "Hello!")
+    chat.append("assistant", "Hello!")
+    chat.snapshot("before")
+    memory.hooks.register("after_llm", lambda *_: ran.append("after_llm"))
+
+    def act(at: str) -> str:
+        if moment == at:
+            take_back(memory, chat, chat.window(last=None)[2])
+            heads.append(memory.head)
+        return "Zelda"
+
+    memory.tools.register(FunctionTool("look", "d", {}, lambda *_: act("tool")))
+
+    class Asked(Script):
+        def reply(self, messages: Any, tools: Any) -> Reply:
+            act("model")
+            return super().reply(messages, tools)
+
+    write = call("memory_set", "c2", key="name", value="Zelda Qwertz").calls
+    model = Asked(Reply("On it.", (*call("look").calls, *write)))
+    turn = AgentLoop(memory, chat, model, profile="z", journal="z").run("I am Zelda Qwertz.")
+    assert (turn.text, turn.steps, turn.stop_reason) == ("" if moment == "model" else "On it.", 1, reason)
+    assert ran == ([] if moment == "model" else ["after_llm"])
+    assert len(model.asked) == 1
+    assert memory.profile("z").items() == []
+    if reason == GONE or moment == "model":
+        assert [memory.head] == heads
+    assert ("z/1" in memory.conversations()) == (how not in ("erased", "dropped"))
+
+
+def test_a_conversation_erased_while_a_reply_is_written_does_not_begin_anew(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat, render = memory.conversation("z/1"), loops._render_calls
+
+    def erase_first(*given: Any) -> Any:
+        if chat.version:
+            thread = Thread(target=chat.erase)
+            thread.start()
+            thread.join()
+        return render(*given)
+
+    monkeypatch.setattr(loops, "_render_calls", erase_first)
+    turn = AgentLoop(memory, chat, Script(call("memory_set", key="name", value="Zelda"))).run("I am Zelda.")
+    assert turn.stop_reason == GONE
+    assert (memory.profile().items(), memory.conversations()) == ([], ["erased-1"])

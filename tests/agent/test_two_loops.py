@@ -1,20 +1,29 @@
-"""Two loops in one conversation at once: whatever each answers, every call has one answer, and it is the true one."""
+"""Two loops in one conversation at once: no request is worked on twice, and every call has one answer, the true one."""
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Self
 
 import pytest
 
-from refold import Conversation, Memory
+from refold import Conversation, Memory, StoreBusy
 from refold.agent import AgentLoop, Call, FunctionTool, Reply, rerun
 from tests.agent.test_loop import Script, call, described, ids
 from tests.support.memories import Child, Clock, assert_sound
 
 SECONDS_MAX = 60
 INTERRUPTED = "Error: the session was interrupted before this call came back"
+CANCELLED = "the turn was cancelled; resume() goes on with it"
+ANSWERED = "the message was answered or taken back elsewhere meanwhile; the reply of this turn was not recorded"
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let loops know as little of each other's turns as in two processes."""
+    monkeypatch.setattr("refold.agent.loop.run_alone", lambda _chat, _texts, _is_cancelled, work: work())
 
 
 class Paying:
@@ -50,6 +59,7 @@ def said(chat: Conversation) -> list[tuple[str, Any]]:
     return [(message.role, message.content) for message in chat.window()]
 
 
+@pytest.mark.usefixtures("apart")
 def test_the_result_takes_the_place_of_the_answer_that_another_loop_gave(memory: Memory) -> None:
     chat, model = memory.conversation("c", window_tokens=400), Script(call("pay"), Reply("Paid."))
     with Paying(memory, model) as paying:
@@ -75,6 +85,7 @@ def test_the_result_takes_the_place_of_the_answer_that_another_loop_gave(memory:
     assert_sound(memory)
 
 
+@pytest.mark.usefixtures("apart")
 def test_an_answer_that_another_loop_took_from_the_record_stays(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,16 +100,17 @@ def test_an_answer_that_another_loop_took_from_the_record_stays(
         append(self, *arguments)
 
     monkeypatch.setattr(AgentLoop, "_append_output", slowly)
-    AgentLoop(memory, chat, Script(call("pay"), Reply("Paid."))).run("Pay.")
+    turn = AgentLoop(memory, chat, Script(call("pay"), Reply("Paid."))).run("Pay.")
+    assert (turn.text, turn.stop_reason) == ("", ANSWERED)
     assert others == ["running", "It is paid."]
     assert said(chat)[1:] == [
         ("assistant", None),
         ("tool", "paid 100"),
         ("assistant", "It is paid."),
-        ("assistant", "Paid."),
     ]
 
 
+@pytest.mark.usefixtures("apart")
 def test_a_result_that_is_too_long_takes_that_place_as_an_error(memory: Memory) -> None:
     chat = memory.conversation("c", window_tokens=400)
     with Paying(memory, Script(call("pay"), Reply("Paid.")), lambda: "x" * 9_000):
@@ -108,6 +120,7 @@ def test_a_result_that_is_too_long_takes_that_place_as_an_error(memory: Memory) 
     assert ("user", "Pay the bill.") in said(chat)
 
 
+@pytest.mark.usefixtures("apart")
 def test_what_an_answer_evicts_by_growing_is_told_to_the_hooks(memory: Memory) -> None:
     chat, evicted = memory.conversation("c", window_tokens=400), list[Any]()
     chat.append("assistant", "word " * 250)
@@ -119,6 +132,7 @@ def test_what_an_answer_evicts_by_growing_is_told_to_the_hooks(memory: Memory) -
     assert answers(chat) == [("c1", "sum " * 220)]
 
 
+@pytest.mark.usefixtures("apart")
 def test_calls_of_two_loops_under_one_id_each_get_their_own_result(memory: Memory) -> None:
     chat = memory.conversation("c", window_tokens=400)
     memory.tools.register(FunctionTool("look", "d", {}, lambda *_: "seen"))
@@ -139,6 +153,7 @@ def test_calls_of_one_reply_under_one_id_each_get_their_own_result(memory: Memor
     assert made == [["", "-2", "-3"], [""]]
 
 
+@pytest.mark.usefixtures("apart")
 def test_a_conversation_of_two_loops_runs_again_event_for_event() -> None:
     with Memory(clock_ns=Clock(), random_bytes=ids()) as live, Memory(clock_ns=Clock(), random_bytes=ids()) as other:
         with Paying(live, Script(call("pay"), Reply("Paid."))):
@@ -168,3 +183,121 @@ def test_a_loop_in_another_process_leaves_no_second_answer(tmp_path: Path) -> No
         assert answers(chat) == [("c1", "paid 100")]
         assert [content for role, content in said(chat) if role == "assistant"] == [None, "Hello!", "Paid."]
         assert_sound(memory)
+
+
+class Slow:
+    """A model that answers when it may; it says when it was asked."""
+
+    def __init__(self, *replies: Reply | Exception) -> None:
+        self.asked, self.may_reply, self.count = Event(), Event(), 0
+        self._replies = list(replies)
+
+    def reply(self, *_: Any) -> Reply:
+        self.count += 1
+        self.asked.set()
+        assert self.may_reply.wait(SECONDS_MAX)
+        reply = self._replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+
+class Waiting:
+    """A loop that says when it waits for the turn of another one."""
+
+    def __init__(self, memory: Memory, model: Any) -> None:
+        self._waits = Event()
+        self.loop = AgentLoop(memory, memory.conversation("c"), model, is_cancelled=lambda: bool(self._waits.set()))
+
+    def wait(self) -> None:
+        assert self._waits.wait(SECONDS_MAX)
+
+
+def test_a_request_that_is_repeated_while_it_is_worked_on_gets_the_same_answer(memory: Memory) -> None:
+    model, booked = Slow(call("book"), Reply("Booked.")), list[str]()
+    memory.tools.register(FunctionTool("book", "d", {}, lambda *_: booked.append("a table")))
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(AgentLoop(memory, memory.conversation("c"), model).run, "Book a table.")
+        assert model.asked.wait(SECONDS_MAX)
+        loops = [Waiting(memory, model), Waiting(memory, model)]
+        again, resumed = pool.submit(loops[0].loop.run, "Book a table."), pool.submit(loops[1].loop.resume)
+        for loop in loops:
+            loop.wait()
+        with pytest.raises(StoreBusy, match=r"'c' is answering another message \('Book a table.'\); call again when"):
+            AgentLoop(memory, memory.conversation("c"), model).run("And a taxi.")
+        assert not again.done()
+        model.may_reply.set()
+        assert first.result(SECONDS_MAX) == again.result(SECONDS_MAX) == resumed.result(SECONDS_MAX)
+    assert (model.count, booked) == (2, ["a table"])
+    assert [role for role, _ in said(memory.conversation("c"))] == ["user", "assistant", "tool", "assistant"]
+    other = Script(Reply("Elsewhere."))
+    assert AgentLoop(memory, memory.conversation("d"), other).run("Book a table.").text == "Elsewhere."
+
+
+def test_a_repeated_request_goes_on_with_a_turn_that_failed(memory: Memory) -> None:
+    model = Slow(RuntimeError("504"), Reply("Hello!"))
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(AgentLoop(memory, memory.conversation("c"), model).run, "Hi.")
+        assert model.asked.wait(SECONDS_MAX)
+        waiting = Waiting(memory, model)
+        again = pool.submit(waiting.loop.run, "Hi.")
+        waiting.wait()
+        model.may_reply.set()
+        with pytest.raises(RuntimeError, match="504"):
+            first.result(SECONDS_MAX)
+        assert again.result(SECONDS_MAX).text == "Hello!"
+    assert said(memory.conversation("c")) == [("user", "Hi."), ("assistant", "Hello!")]
+
+
+def test_a_cancelled_turn_calls_no_more_tools_and_records_no_reply(memory: Memory) -> None:
+    model, gone, paid = Slow(call("pay"), Reply("Hello!")), Event(), list[str]()
+    memory.tools.register(FunctionTool("pay", "d", {}, lambda *_: paid.append("100")))
+    chat = memory.conversation("c")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(AgentLoop(memory, chat, model, is_cancelled=gone.is_set).run, "Pay.")
+        assert model.asked.wait(SECONDS_MAX)
+        gone.set()
+        waiting = Waiting(memory, Script(Reply("Sure.")))
+        other = pool.submit(waiting.loop.run, "Do not pay.")
+        waiting.wait()
+        assert AgentLoop(memory, chat, model, is_cancelled=gone.is_set).run("Pay.").stop_reason == CANCELLED
+        model.may_reply.set()
+        assert first.result(SECONDS_MAX).stop_reason == CANCELLED
+        assert other.result(SECONDS_MAX).text == "Sure."
+    assert paid == []
+    assert said(chat) == [("user", "Pay."), ("user", "Do not pay."), ("assistant", "Sure.")]
+
+
+def test_a_turn_is_cancelled_between_two_calls_and_resumed_without_the_first(memory: Memory) -> None:
+    paid, chat = list[str](), memory.conversation("c")
+    memory.tools.register(FunctionTool("pay", "d", {}, lambda given, _: paid.append(given["to"])))
+    calls = tuple(Call(name, "pay", json.dumps({"to": name})) for name in ("a", "b"))
+    loop = AgentLoop(memory, chat, Script(Reply(None, calls)), is_cancelled=lambda: bool(paid))
+    assert loop.run("Pay both.").stop_reason == CANCELLED
+    assert AgentLoop(memory, chat, Script(Reply("One is paid."))).resume().text == "One is paid."
+    assert (paid, answers(chat)) == (["a"], [("a", "null"), ("b", INTERRUPTED)])
+
+
+def test_a_tool_that_asks_for_a_turn_of_its_own_conversation_is_told_why_it_cannot(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    memory.tools.register(FunctionTool("ask", "d", {}, lambda *_: AgentLoop(memory, chat, Script()).resume().text))
+    assert AgentLoop(memory, chat, Script(call("ask"), Reply("No."))).run("Ask yourself.").text == "No."
+    ((_, answer),) = answers(chat)
+    assert "asks for another turn in 'c', which would wait for itself" in answer
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_message_that_another_process_has_answered_gets_no_second_answer(memory: Memory) -> None:
+    chat, paid = memory.conversation("c"), list[str]()
+
+    class Asking(Script):
+        def reply(self, messages: Any, tools: Any) -> Reply:
+            assert AgentLoop(memory, chat, Script(Reply("Hello there!"))).resume().text == "Hello there!"
+            return super().reply(messages, tools)
+
+    memory.tools.register(FunctionTool("pay", "d", {}, lambda *_: paid.append("100")))
+    for model in (Asking(Reply("Hello!")), Asking(call("pay"))):
+        turn = AgentLoop(memory, chat, model).run("Hi.")
+        assert (turn.text, turn.steps, turn.stop_reason) == ("", 1, ANSWERED)
+    assert paid == []
+    assert said(chat) == [("user", "Hi."), ("assistant", "Hello there!")] * 2

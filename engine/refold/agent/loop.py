@@ -22,8 +22,10 @@ from refold.agent.candidates import groups_of, required_groups, tokens_of
 from refold.agent.context import ContextBudget, is_shown
 from refold.agent.hooks import Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
+from refold.agent.running import CANCELLED, TurnOver, run_alone
 from refold.agent.tools import OK, ToolResult, storable_text
-from refold.errors import InvalidInput, LimitExceeded, StoreBusy, WrongVersion
+from refold.errors import Closed, InvalidInput, LimitExceeded, StoreBusy, WrongVersion
+from refold.event import ForkDropped
 from refold.limits import (
     LOCAL_CONTEXT_TOKENS,
     LOOP_FAILURES_COUNT_MAX,
@@ -36,7 +38,7 @@ from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.memory import Memory
 from refold.memory.reasons import shorten
-from refold.memory.turns import open_turn_of
+from refold.memory.turns import is_answer, is_question, open_turn_of
 from refold.message import ORIGINAL_KEY, Message, text_of
 from refold.results import SessionSummary
 from refold.views.session import ToolExecuted
@@ -51,6 +53,11 @@ INTERRUPTED: Final = "Error: the session was interrupted before this call came b
 SKIPPED: Final = "skipped"  # The outcome of a call that a hook answered instead of the tool.
 # The reason to end a turn whose last reply has neither text nor calls. Such a reply is not recorded as an answer.
 EMPTY: Final = "the model's answer is empty; resume() asks again"
+# The reasons to end a turn whose question changed while a model or a tool worked on it.
+GONE: Final = (
+    "the message was erased, or its conversation dropped, while it was being answered; nothing more was recorded"
+)
+ANSWERED: Final = "the message was answered or taken back elsewhere meanwhile; the reply of this turn was not recorded"
 
 
 _ASYNC_REPLY: Final = (
@@ -122,7 +129,10 @@ def unanswered_message(chat: Conversation) -> Message | None:
 class AgentLoop:
     """One session of an agent; its state lives in the conversation, so another loop can continue it.
 
-    `budget` applies to each context; without one, a model of the provider `"ollama"` gets shorter parts than others.
+    In one process, a conversation has one turn at a time: see `run`. `is_cancelled` is asked before each call of the
+    model or a tool, and before a reply is recorded; once it returns true, the turn ends. Tools find it in their
+    `ToolContext`. `budget` applies to each context; without one, a model of the provider `"ollama"` gets shorter parts
+    than others.
     `provider_name` and `model_name` are passed to hooks. `profile`, `journal` and `files` name those that contexts show
     and tools write to: give each user their own, because conversations that share one read the same facts.
 
@@ -137,7 +147,7 @@ class AgentLoop:
 
     __slots__ = (
         *("memory", "chat", "_model", "_hooks", "_steps_count_max", "_budget", "_context", "_tools"),
-        *("_failures_count_max", "_failures", "_has_begun", "_usage", "__weakref__"),
+        *("_failures_count_max", "_failures", "_has_begun", "_usage", "_is_cancelled", "_question", "__weakref__"),
     )
 
     def __init__(
@@ -154,6 +164,7 @@ class AgentLoop:
         profile: str = "default",
         journal: str = "default",
         files: str = "default",
+        is_cancelled: Callable[[], bool] | None = None,
     ) -> None:
         _check(memory, chat, model)
         self.memory = memory
@@ -164,9 +175,10 @@ class AgentLoop:
         self._budget = _LOCAL_BUDGET if budget is None and provider_name == "ollama" else budget
         names = {"provider_name": provider_name, "model_name": model_name}
         self._context: HookContext = replace(self._hooks.context(chat, **names), deferred=[])
-        self._tools = memory.tools.context(
-            chat, project=self._context.project, profile=profile, journal=journal, files=files
-        )
+        self._is_cancelled = is_cancelled
+        owners = {"profile": profile, "journal": journal, "files": files}
+        self._tools = memory.tools.context(chat, project=self._context.project, is_cancelled=is_cancelled, **owners)
+        self._question: Message | None = None  # The message that the current turn answers.
         self._failures_count_max: float = LOOP_FAILURES_COUNT_MAX
         self._failures = Counter[tuple[str, str]]()  # Failures of each call in this turn since its last success.
         self._has_begun = False
@@ -187,12 +199,25 @@ class AgentLoop:
         model sees. A call that fails LOOP_FAILURES_COUNT_MAX times in a turn with the same arguments ends the turn. So
         does an exception, including Ctrl-C, or an empty answer, which is not recorded. The message then has no answer:
         `resume()` continues from there, and the notices of a `run` with another text mention the message.
+
+        While a turn runs in the conversation on another thread, the same text waits for it and returns its result, and
+        another text raises `StoreBusy`. Other processes are not waited for: a turn notices before it records a reply
+        that its message was answered there, erased or taken back; it then ends, and records nothing more.
         """
         if not checks.text(text, "text").strip():
             checks.invalid(f"text is {checks.brief(text)}, which asks nothing; give what the user says")
+        return self._run_alone((text,), lambda: self._run(text))
+
+    def _run_alone(self, texts: Sequence[str], work: Callable[[], Turn]) -> Turn:
+        try:
+            return run_alone(self.chat, texts, self._is_cancelled, work)
+        except TurnOver as over:
+            return Turn("", 0, str(over))
+
+    def _run(self, text: str) -> Turn:
         unanswered = unanswered_message(self.chat)
         if unanswered is not None and text in _texts_of(unanswered):
-            return self.resume()
+            return self._resume(unanswered)
         notices_before = len(self._context.notices)
         self._begin()
         answer = self._hooks.fire_user_message(self._context, text)
@@ -215,12 +240,18 @@ class AgentLoop:
     def resume(self) -> Turn:
         """Continue a turn where it stopped because the model failed, the process ended, or a guard blocked.
 
-        Interrupted tool calls are answered from their records. Raises `InvalidInput` if the last user message already
-        has its answer.
+        Interrupted tool calls are answered from their records. If the turn still runs on another thread, waits for it
+        and returns its result. Raises `InvalidInput` if the last user message already has its answer.
         """
+        return self._run_alone(_texts_of(self._unanswered()), lambda: self._resume(self._unanswered()))
+
+    def _unanswered(self) -> Message:
         message = unanswered_message(self.chat)
         if message is None:
             checks.invalid(f"the conversation {self.chat.id!r} waits for no answer of the model; call run(text)")
+        return message
+
+    def _resume(self, message: Message) -> Turn:
         notices_before = len(self._context.notices)
         self._begin()
         self._close_interrupted_calls()
@@ -236,31 +267,75 @@ class AgentLoop:
     def _turn(self, message: Message, notices_before: int) -> Turn:
         self._usage = Usage()
         self._failures.clear()
+        self._question = message
         try:
             with self.memory.acting("assistant", cause=message.seq):
                 turn = self._answer(_texts_of(message)[0])
         except BaseException as error:
             error.add_note(f"message {message.seq} has no answer yet; AgentLoop.resume() goes on with it")
             raise
+        finally:
+            self._question = None
         return replace(turn, usage=self._usage, notices=self.notices[notices_before:])
 
     def _answer(self, query: str) -> Turn:
         """Call the model and execute its tool calls until it makes none or something stops the turn."""
-        reply = Reply()
-        for step in range(1, self._steps_count_max + 1):
-            try:
+        reply, step = Reply(), 0
+        try:
+            for step in range(1, self._steps_count_max + 1):
                 reply, message, stop_reason = self._ask(query)
-            except Blocked as blocked:
-                return Turn(reply.text or "", step, str(blocked))
-            if message is None or stop_reason is not None or not reply.calls:
-                return Turn(reply.text or "", step, stop_reason)
-            with self.memory.acting("assistant", cause=message.seq):
-                stop_reason = self._execute_all(message, reply.calls)
-            self.chat.end_round()
-            if stop_reason is not None:
-                return Turn(reply.text or "", step, stop_reason)
+                if message is None or stop_reason is not None or not reply.calls:
+                    return Turn(reply.text or "", step, stop_reason)
+                with self.memory.acting("assistant", cause=message.seq):
+                    stop_reason = self._execute_all(message, reply.calls)
+                self.chat.end_round()
+                if stop_reason is not None:
+                    return Turn(reply.text or "", step, stop_reason)
+        except (Blocked, TurnOver) as stopped:
+            return Turn(reply.text or "", step, str(stopped))
+        except Closed:
+            reason = self._reason_to_end()  # Raises again if it is the memory that was closed.
+            if reason is None:
+                raise
+            return Turn(reply.text or "", step, reason)
         reason = f"the model called tools in each of {self._steps_count_max} steps"
         return Turn(reply.text or "", self._steps_count_max, reason)
+
+    def _check_open(self) -> None:
+        """Raise `TurnOver` if the turn was cancelled, or its question is gone or has an answer."""
+        reason = CANCELLED if self._is_cancelled is not None and self._is_cancelled() else self._reason_to_end()
+        if reason is not None:
+            raise TurnOver(reason)
+
+    def _reason_to_end(self) -> str | None:
+        """Return why the question of this turn takes no answer any more, or `None`."""
+        question = self._question
+        if question is None or not self._is_there(question):
+            return GONE
+        core, at = core_of(self.chat)
+        turn = open_turn_of(core, self.chat.place[0], at)
+        place = next((place for place, each in enumerate(turn.messages) if each.id == question.id), None)
+        if place is None:  # Taken back; or evicted, and followed by an answer or by another message of the user.
+            return ANSWERED if turn.question is None else None
+        following = next((each for each in turn.messages[place + 1 :] if is_question(each) or is_answer(each)), None)
+        return ANSWERED if following is not None and is_answer(following) else None
+
+    def _is_there(self, question: Message) -> bool:
+        """Return whether a message was neither erased nor dropped with its conversation."""
+        core, _ = core_of(self.chat)
+        if core.event(question.seq)[1].erased:
+            return False
+        return ForkDropped not in core.engine.reader.types_written or self._drop_seq() < question.seq
+
+    def _drop_seq(self) -> int:
+        from refold.memory.drops import drop_seqs  # noqa: PLC0415 - loaded only if something was dropped
+
+        return drop_seqs(core_of(self.chat)[0]).get(self.chat.place[0], 0)
+
+    def _check_there(self) -> None:
+        """Raise `TurnOver` if the question of this turn is gone; a tool that has run is recorded otherwise."""
+        if self._question is not None and not self._is_there(self._question):
+            raise TurnOver(GONE)
 
     def end(self, *, success: bool = True) -> SessionSummary:
         """End the session, clearing the scratchpad, and return its summary."""
@@ -280,12 +355,15 @@ class AgentLoop:
             journal=tools.journal_name,
             budget=self._budget,
         )
+        self._check_open()
         self.memory.show(context)
         messages = self._hooks.fire_before_llm(self._context, context.messages())
+        self._check_open()
         reply = _storable_reply(self._model.reply(messages, self.memory.tools.to_openai()))
         if reply.usage is not None:
             total, usage = self._usage, reply.usage
             self._usage = Usage(total.input_tokens + usage.input_tokens, total.output_tokens + usage.output_tokens)
+        self._check_open()
         replied = replace(self._context, calls=reply.calls, usage=reply.usage)
         after = self._hooks.fire_after_llm(replied, reply.text or "")
         text = reply.text if after.replacement_text is None else after.replacement_text
@@ -298,7 +376,9 @@ class AgentLoop:
     def _execute_all(self, caller: Message, calls: Sequence[Call]) -> str | None:
         stop_reason = None
         for call in calls:
+            self._check_open()
             executed = self._execute(call)
+            self._check_there()
             block_reason = self._answer_call(caller, call, executed)
             stop_reason = stop_reason or block_reason or self._count_failure(call, executed.result)
         return stop_reason
@@ -328,6 +408,7 @@ class AgentLoop:
         except InvalidInput:
             arguments = {}
         before = self._hooks.fire_before_tool(self._context, call.name, arguments)
+        self._check_open()
         if not before.skip:
             result = self.memory.tools.execute(
                 call.name,
@@ -382,6 +463,8 @@ class AgentLoop:
         """
 
         def append() -> Message:
+            if self._question is not None:
+                self._check_open()
             if calls:
                 fields["tool_calls"] = _render_calls(calls, self.chat.window())
             message = self.chat.append(role, content, **fields)
@@ -397,6 +480,7 @@ class AgentLoop:
         """Write what depends on the window in one batch, and write again if another writer was faster."""
         for _ in range(REDO_COUNT_MAX):
             with suppress(WrongVersion), self.memory.batch():
+                self.chat.window(last=1)  # Read, so that the batch fails if the conversation is erased before it ends.
                 return write()
         raise StoreBusy(f"others wrote to {self.chat.id!r} {REDO_COUNT_MAX} times while this was appended; try again")
 
@@ -427,6 +511,7 @@ class AgentLoop:
         self, caller: Message, call: Call, output: str, sources: Sequence[Any] = (), *, must_fit: bool = False
     ) -> None:
         def write() -> Message | None:
+            self._check_there()
             groups = [group for group in groups_of(self.chat.window()) if call.id in group[0].event.call_ids]
             own = next((group for group in groups if group[0].id == caller.id), list[Message]())
             answer = next((message for message in own if message.event.answers == call.id), None)

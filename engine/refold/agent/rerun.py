@@ -176,6 +176,9 @@ class _Rerun(AgentLoop):
         with self._acting(self._next):
             return super()._write(write)
 
+    def _check_open(self) -> None:
+        """Go on as far as the record goes."""
+
     def _check_fit(self, message: Message) -> None:
         """Accept what was recorded: whatever did not fit was recorded as an error."""
 

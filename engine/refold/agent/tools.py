@@ -493,8 +493,9 @@ class ToolRegistry:
         """Call a tool and return its result; failures of the model or the tool never raise.
 
         `arguments` is a dict, or JSON as the model wrote it. `context` comes from `context(...)`. `record` writes the
-        call, its result and `call_id` as an event of the context's conversation, which is then required. An
-        asynchronous tool runs to completion; if an event loop is running on this thread, that raises `InvalidInput`.
+        call, its result and `call_id` as an event of the context's conversation, which is then required; nothing is
+        recorded of a call whose message is erased while the tool runs. An asynchronous tool runs to completion; if an
+        event loop is running on this thread, that raises `InvalidInput`.
         """
         call = _CallRecord(context, arguments, call_id) if record else None
         shown = list[Any]()
@@ -630,6 +631,8 @@ class _CallRecord:
                 checks.packed_json(result.value, "the result")
             except RefoldError as error:
                 result = _failure(result.name, error)
+        if self._is_erased():
+            return result
         stamp = self._chat.session.record_call(
             result.name or "(none)",
             self._arguments,
@@ -639,6 +642,11 @@ class _CallRecord:
             sources=(*shown, *self._sources)[-SOURCES_COUNT_MAX:],
         )
         return replace(result, sources=(stamp,) if stamp.seq < 0 else (stamp.seq,))
+
+    def _is_erased(self) -> bool:
+        """Return whether what led to the call was erased while the tool ran: a record would begin it anew."""
+        core, _ = core_of(self._chat)
+        return any(core.event(seq)[1].erased for seq in core.sources(self._sources) if seq > 0)
 
 
 def _result(name: str, value: object) -> ToolResult:

@@ -46,13 +46,13 @@ class Fields(NamedTuple):
 
     def message(self) -> BaseMessage:
         """Return a new message, in a quarter of the time it takes to load it."""
-        made = self.kind.__new__(self.kind)
+        message = self.kind.__new__(self.kind)
         fields, extra, names = marshal.loads(self.packed)  # noqa: S302 - bytes made by this process
-        _set(made, "__dict__", fields)
-        _set(made, "__pydantic_extra__", extra)
-        _set(made, "__pydantic_fields_set__", names)
-        _set(made, "__pydantic_private__", None)
-        return made
+        _set(message, "__dict__", fields)
+        _set(message, "__pydantic_extra__", extra)
+        _set(message, "__pydantic_fields_set__", names)
+        _set(message, "__pydantic_private__", None)
+        return message
 
 
 def _fields_of(messages: Sequence[BaseMessage]) -> bytes:
@@ -247,19 +247,19 @@ def drop_erased(messages: Sequence[BaseMessage | None]) -> list[BaseMessage]:
 
     The results of an erased tool call are left out too; an erased result is empty.
     """
-    there = [each for each in messages if each is not None]
-    if len(there) == len(messages):
-        return there
+    present = [each for each in messages if each is not None]
+    if len(present) == len(messages):
+        return present
     calls = {call["id"] for each in messages if isinstance(each, AIMessage) for call in each.tool_calls}
     answered = {each.tool_call_id for each in messages if isinstance(each, ToolMessage)}
-    whole: list[BaseMessage] = []
+    accepted: list[BaseMessage] = []
     missing: list[str] = []
     for each in messages:
         if each is None:
             if missing:
-                whole.append(ToolMessage("", tool_call_id=missing.pop(0)))
+                accepted.append(ToolMessage("", tool_call_id=missing.pop(0)))
         elif not isinstance(each, ToolMessage) or each.tool_call_id in calls:
-            whole.append(each)
+            accepted.append(each)
             if isinstance(each, AIMessage):
                 missing = [call["id"] or "" for call in each.tool_calls if call["id"] not in answered]
-    return whole
+    return accepted

@@ -211,23 +211,23 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         """Return what the ancestors of a checkpoint wrote to channels, back to the newest one that holds the value."""
         thread, ns = _place(config)
         table = self._table(thread)
-        found: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
-        left = set(channels)
-        held = self._find(table, ns, get_checkpoint_id(config)) if left else None
-        while left and held is not None and (parent := held.record["parent"]):
+        histories: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
+        missing = set(channels)
+        held = self._find(table, ns, get_checkpoint_id(config)) if missing else None
+        while missing and held is not None and (parent := held.record["parent"]):
             held = self._find(table, ns, parent)
             if held is None:
                 break
             for write in reversed(self._writes(table.scan((WRITES, *held.key[1:])))):
-                if write[1] in left:
-                    found[write[1]]["writes"].append(write)
-            seeds = self._page(table, [held]).values(held, left)
+                if write[1] in missing:
+                    histories[write[1]]["writes"].append(write)
+            seeds = self._page(table, [held]).values(held, missing)
             for channel, value in seeds.items():
-                found[channel]["seed"] = value
-            left -= set(seeds)
-        for entry in found.values():
+                histories[channel]["seed"] = value
+            missing -= set(seeds)
+        for entry in histories.values():
             entry["writes"].reverse()
-        return found
+        return histories
 
     get_next_version = InMemorySaver.get_next_version
 
@@ -389,15 +389,15 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     def _threads(self) -> Names:
         """Return the ids of all threads."""
-        found: list[str] = []
+        threads: list[str] = []
         after = None
         while page := self.memory.tables(prefix=self.prefix, after=after, limit=_PAGE_COUNT):
             after = page[-1]
             for name in page:
                 rest = name.removeprefix(self.prefix)
                 thread = rest if part(rest) == rest else self.memory.table(name).get(THREAD)
-                found += [] if thread is None else [thread]
-        return found
+                threads += [] if thread is None else [thread]
+        return threads
 
     # Transactions.
 
@@ -509,12 +509,12 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     def _writes(self, items: Iterable[TableItem]) -> Writes:
         rows = [
-            (writes_sort_key(path, task, place), channel, held)
+            (writes_sort_key(path, task, place), channel, packed)
             for item in items
-            for task, path, place, channel, *held in item.value
+            for task, path, place, channel, *packed in item.value
         ]
         rows.sort(key=lambda row: row[0])
-        return [(order[1], channel, self._load(held)) for order, channel, held in rows]
+        return [(order[1], channel, self._load(packed)) for order, channel, packed in rows]
 
     def _rows(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
@@ -548,9 +548,9 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     def _checkpoint_at(self, table: Table, key: Key) -> StoredCheckpoint | None:
         """Return the checkpoint of a key, or ``None`` if there is none."""
-        known = self._held.get(table.seqs([key])[0])
-        item = None if known is not None else table.item(key)
-        return known if item is None else self._cache_checkpoint(self._read(table, item))
+        cached = self._held.get(table.seqs([key])[0])
+        item = None if cached is not None else table.item(key)
+        return cached if item is None else self._cache_checkpoint(self._read(table, item))
 
     def _read(self, table: Table, item: TableItem) -> StoredCheckpoint:
         """Return the checkpoint of an item."""

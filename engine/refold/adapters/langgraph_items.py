@@ -190,9 +190,9 @@ class CheckpointPage:
         return {} if more is None else self._load(more)
 
 
-def make_messages(digests: Names, found: Mapping[str, Fields | Values], load: Load) -> Messages:
+def make_messages(digests: Names, stored: Mapping[str, Fields | Values], load: Load) -> Messages:
     """Return the messages with the given digests, with ``None`` for an erased one."""
-    held = [found.get(digest) for digest in digests]
+    held = [stored.get(digest) for digest in digests]
     dumped = iter(load_messages(load, [each for each in held if isinstance(each, list)]))
     return [each.message() if isinstance(each, Fields) else None if each is None else next(dumped) for each in held]
 
@@ -221,12 +221,12 @@ def newest_key(table: Table, ns: str) -> Key | None:
 
 def writes_of(table: Table, keys: Sequence[tuple[str, ...]]) -> dict[Key, list[TableItem]]:
     """Return the items with the writes of checkpoints that follow each other in their namespaces."""
-    found: dict[Key, list[TableItem]] = {}
+    items_of: dict[Key, list[TableItem]] = {}
     for ns in dict.fromkeys(key[1] for key in keys):
         ids = [key[2] for key in keys if key[1] == ns]
         for item in table.scan((WRITES, ns), after=(WRITES, ns, min(ids)), before=(WRITES, ns, max(ids) + BEHIND)):
-            found.setdefault((CHECKPOINT, ns, item.key[2]), []).append(item)
-    return found
+            items_of.setdefault((CHECKPOINT, ns, item.key[2]), []).append(item)
+    return items_of
 
 
 def put_rows(table: Table, rows: Mapping[Key, Values], *, is_new: bool = False) -> None:

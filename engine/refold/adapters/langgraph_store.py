@@ -368,8 +368,8 @@ class RefoldStore(BaseStore):
 
     def start_ttl_sweeper(self, sweep_interval_minutes: float | None = None) -> None:
         """Sweep periodically on a separate thread until ``stop_ttl_sweeper``; a sweeper that already runs continues."""
-        given = sweep_interval_minutes or (self.ttl_config or {}).get("sweep_interval_minutes")
-        interval = 60 * float(given or _SWEEP_MINUTES)
+        minutes = sweep_interval_minutes or (self.ttl_config or {}).get("sweep_interval_minutes")
+        interval = 60 * float(minutes or _SWEEP_MINUTES)
         if self._sweeper is not None and self._sweeper.is_alive():
             return
         bell = self._bell = Bell()

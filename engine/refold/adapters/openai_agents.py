@@ -66,12 +66,12 @@ class RefoldSession:
 
     async def add_items(self, items: list[Any]) -> None:
         """Add items after the existing ones, all or none."""
-        given = [dict(item) for item in items]
+        copies = [dict(item) for item in items]
         with self.memory.acting(_ACTOR):
-            if len(given) == 1 and not _is_call_item(given[0]):
-                await self._append(given)
-            elif given:
-                await self.memory.aio.transact(partial(self._append, given))
+            if len(copies) == 1 and not _is_call_item(copies[0]):
+                await self._append(copies)
+            elif copies:
+                await self.memory.aio.transact(partial(self._append, copies))
 
     async def pop_item(self) -> Any:
         """Remove the newest item and return it, or `None` if there is none; the log keeps the item."""
@@ -104,10 +104,10 @@ class RefoldSession:
         return _item_of(shown[-1])
 
     async def _append(self, items: Sequence[Item]) -> None:
-        known = call_ids(self._chat.window()) if any(map(_is_call_item, items)) else set[str]()
+        calls = call_ids(self._chat.window()) if any(map(_is_call_item, items)) else set[str]()
         for item in items:
-            fields = _fields_of(item, known)
-            known |= {call["id"] for call in fields.get("tool_calls", ())}
+            fields = _fields_of(item, calls)
+            calls |= {call["id"] for call in fields.get("tool_calls", ())}
             await self._async_chat.append(**fields)
 
 

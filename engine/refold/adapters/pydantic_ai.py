@@ -68,8 +68,8 @@ class RefoldConversationStore(ConversationStore):
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
         """Return the records, the last saved first; with a `scope`, only records with that scope."""
         records = map(_record, await self._async_table.scan(("record",)))
-        kept = [record for record in records if scope is None or record.scope == scope]
-        return sorted(kept, key=lambda record: record.updated_at, reverse=True)[:limit]
+        matching = [record for record in records if scope is None or record.scope == scope]
+        return sorted(matching, key=lambda record: record.updated_at, reverse=True)[:limit]
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """Return an entry by its id; raises `KeyError` if there is none."""
@@ -190,10 +190,10 @@ def _record(item: TableItem) -> ConversationRecord:
 
 def _entry(entry_id: str, items: Sequence[TableItem]) -> ConversationEntry:
     """Return the entry made of its link and its message; an erased message is replaced by a note."""
-    held = {item.key[-1]: item.value for item in items}
-    parent_id, kind = held[_LINK]
+    values = {item.key[-1]: item.value for item in items}
+    parent_id, kind = values[_LINK]
     part_kind = "text" if kind == "response" else "user-prompt"
-    message = held.get(_MESSAGE, {"kind": kind, "parts": [{"part_kind": part_kind, "content": _ERASED}]})
+    message = values.get(_MESSAGE, {"kind": kind, "parts": [{"part_kind": part_kind, "content": _ERASED}]})
     return _ENTRIES.validate_python({"id": entry_id, "parent_id": parent_id, "message": message})
 
 

@@ -1,7 +1,7 @@
 """Verbs for skills: list, show, validate, select, and the verbs that change them."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -69,6 +69,7 @@ def _skills(places: dict[str, Any], *, writes: bool = False) -> "Generator[Skill
     if writes and not db:
         raise click.UsageError("the store keeps switches, notes and reviews; name one with --db PATH or REFOLD_DB")
     create = f"create one with Memory({db!r}) in Python"
+    opened: AbstractContextManager[Memory]
     if not db:
         opened = Memory()
     elif writes:

@@ -230,21 +230,21 @@ class Agent:
 
 
 def _measure_context(
-    system: str, budget: int, question: CaseQuestion, there: Sequence[frozenset[int]], tokens: int
+    system: str, budget: int, question: CaseQuestion, known: Sequence[frozenset[int]], tokens: int
 ) -> SentContext:
-    found = question.evidence.intersection(chain.from_iterable(there))
-    return SentContext(system, budget, question.category, len(found) / len(question.evidence), tokens)
+    present = question.evidence.intersection(chain.from_iterable(known))
+    return SentContext(system, budget, question.category, len(present) / len(question.evidence), tokens)
 
 
 def _fill_context(system: str, budget: int, question: CaseQuestion, pieces: Sequence[_Snippet]) -> SentContext:
     """Take the pieces that fit beside a question, in the given order."""
     left = budget - _COUNT(question.text)
-    there: list[frozenset[int]] = []
+    known: list[frozenset[int]] = []
     for piece in pieces:
         if piece.tokens <= left:
             left -= piece.tokens
-            there += piece.places
-    return _measure_context(system, budget, question, there, budget - left)
+            known += piece.places
+    return _measure_context(system, budget, question, known, budget - left)
 
 
 def measure_contexts(

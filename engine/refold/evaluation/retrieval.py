@@ -54,12 +54,12 @@ def interval(values: Sequence[float], seed: int = SEED) -> Interval:
 
     if not values:
         return Interval(0.0, 1.0)
-    given = numpy.asarray(values, dtype=numpy.float64)
+    sample = numpy.asarray(values, dtype=numpy.float64)
     random = numpy.random.default_rng(seed)
-    step = max(1, _DRAWN_AT_ONCE // len(given))
+    step = max(1, _DRAWN_AT_ONCE // len(sample))
     sizes = (min(step, RESAMPLES - begin) for begin in range(0, RESAMPLES, step))
     means = numpy.concatenate(
-        [given[random.integers(0, len(given), (rows, len(given)))].mean(axis=1) for rows in sizes]
+        [sample[random.integers(0, len(sample), (rows, len(sample)))].mean(axis=1) for rows in sizes]
     )
     low, high = numpy.percentile(means, [2.5, 97.5])
     return Interval(float(low), float(high))
@@ -154,16 +154,16 @@ def _load_array(path: Path, folder: Path) -> "Vectors":
 
     try:
         with path.open("rb") as file:
-            found: Any = numpy.load(file)
+            array: Any = numpy.load(file)
     except (ValueError, EOFError, MemoryError, BadZipFile) as error:
         raise InvalidInput(
             f"{path.name} in {folder} is no array ({error}); give what numpy.save wrote of numbers"
         ) from error
-    kind: Any = getattr(found, "dtype", None)
+    kind: Any = getattr(array, "dtype", None)
     if kind is None or kind.kind not in _KINDS:
         raise InvalidInput(f"{path.name} in {folder} holds {kind or 'several arrays'}; give one array of real numbers")
     with numpy.errstate(over="ignore"):
-        rows: Vectors = found.astype(numpy.float32)
+        rows: Vectors = array.astype(numpy.float32)
     return rows
 
 
@@ -350,11 +350,11 @@ def grid_of(base: Ranking, sweep: dict[str, tuple[Any, ...]]) -> list[Ranking]:
     if unknown:
         fields = ", ".join(field for field in Ranking.__struct_fields__ if field != "name")
         raise InvalidInput(f"{unknown[0]!r} is no field of a ranking that can be swept; give one of {fields}")
-    given = [tuple(dict.fromkeys(values)) for values in sweep.values()]
-    count = prod(map(len, given))
+    columns = [tuple(dict.fromkeys(values)) for values in sweep.values()]
+    count = prod(map(len, columns))
     if count > COMBINATIONS_MAX:
         raise InvalidInput(f"the values that are swept have {count:,} combinations; give at most {COMBINATIONS_MAX:,}")
-    combinations = (dict(zip(sweep, values, strict=True)) for values in product(*given))
+    combinations = (dict(zip(sweep, values, strict=True)) for values in product(*columns))
     labels = ((", ".join(f"{name}={value}" for name, value in values.items()), values) for values in combinations)
     return [replace(base, name=label, **values) for label, values in labels]
 

@@ -218,10 +218,10 @@ _FACT_PARTS: Final = 2
 def _observations(path: Path) -> Iterator[SourceMemory]:
     """Yield the facts of a file, after checking all of them."""
     with path.open("rb") as file:
-        found = [memory for place, sample in samples(file) for memory in _sample_memories(place, sample)]
-    if not found:
+        memories = [memory for place, sample in samples(file) for memory in _sample_memories(place, sample)]
+    if not memories:
         raise InvalidInput(f"the samples have no observations; {_ADVICE}, or import it without --facts")
-    yield from found
+    yield from memories
 
 
 def _sample_memories(place: str, sample: Fields) -> Iterator[SourceMemory]:
@@ -302,9 +302,7 @@ def read_memories(path: Path, *, format: str | None = None) -> list[SourceMemory
     Raises ``InvalidInput`` with file and place for malformed data, ``LimitExceeded`` for data that is too large.
     """
     reader = reader_of(path, _READERS, MEMORY_FORMATS, format)
-    with open_source(path):
-        # Raises refold's own errors for a path that cannot be read, before the reader opens it.
-        pass
+    open_source(path).close()  # Raises refold's own errors for a path that cannot be read, before the reader opens it.
     with prefix_errors(str(path)):
         return list(reader.memories(path))
 

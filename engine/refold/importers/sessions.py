@@ -181,8 +181,8 @@ def import_file(
 
 
 def _load(memory: Memory, path: Path, progress: Progress | None) -> ImportResult:
-    with open_source(path):
-        loaded = memory.load(path, progress)
+    open_source(path).close()  # Raises errors of its own for a path that cannot be read.
+    loaded = memory.load(path, progress)
     conversations: set[str] = set()
     messages = 0
     for event, stamp in memory.events(after=memory.head - loaded.events):

@@ -124,13 +124,13 @@ def _otel(file: BinaryIO) -> Iterator[SourceConversation]:
             own_id = span["attributes"].get(_CONVERSATION) or span["trace_id"]
             if isinstance(own_id, str) and own_id:
                 calls.setdefault(own_id, []).append(span)
-    found = {own_id: _merge_messages(spans) for own_id, spans in calls.items()}
-    if not any(found.values()):
+    messages_by_id = {own_id: _merge_messages(spans) for own_id, spans in calls.items()}
+    if not any(messages_by_id.values()):
         raise InvalidInput(
             "no span of the file has messages of a model; let the tracer record them (in gen_ai.input.messages and "
             "gen_ai.output.messages, or in events)"
         )
-    for own_id, messages in found.items():
+    for own_id, messages in messages_by_id.items():
         if messages:
             yield SourceConversation(1, own_id, None, iter(messages), f"conversation {own_id}")
 

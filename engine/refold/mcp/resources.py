@@ -101,14 +101,14 @@ class Binding(Struct, frozen=True):
 
     def conversations(self, *, after: str | None = None, limit: int) -> list[str]:
         """List the ids of the served conversations, sorted and paged."""
-        found: list[str] = []
-        while len(found) < limit:
+        ids: list[str] = []
+        while len(ids) < limit:
             page = self.memory.conversations(after=after, limit=limit)
-            found += filter(self.serves, page)
+            ids += filter(self.serves, page)
             if len(page) < limit:
                 break
             after = page[-1]
-        return found[:limit]
+        return ids[:limit]
 
     def chat(self, conversation_id: str) -> Conversation:
         """Return a handle on a conversation; a new one will be opened in the bound project.

@@ -128,18 +128,18 @@ def _follow_pointer(parts: list[str], place: SchemaPlace) -> tuple[Mapping[str, 
 
 def _walk(root: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], SchemaPlace]]:
     """Yield a schema and all schemas within it, each with its place, up to a limit."""
-    left: list[tuple[object, SchemaPlace]] = [(root, _root_place(root))]
+    waiting: list[tuple[object, SchemaPlace]] = [(root, _root_place(root))]
     for _ in range(MCP_SCHEMA_PARTS_COUNT_MAX):
-        if not left:
+        if not waiting:
             return
-        value, place = left.pop()
+        value, place = waiting.pop()
         if isinstance(value, Mapping):
             schema = cast("Mapping[str, Any]", value)
             place = place.inside(schema)
             yield schema, place
-            left += [(inner, place) for key, inner in schema.items() if key not in _VALUES]
+            waiting += [(inner, place) for key, inner in schema.items() if key not in _VALUES]
         elif isinstance(value, list):
-            left += [(inner, place) for inner in cast("list[object]", value)]
+            waiting += [(inner, place) for inner in cast("list[object]", value)]
 
 
 def _text_of(schema: Mapping[str, Any], key: str) -> str:
@@ -202,8 +202,8 @@ def union(branches: Sequence[Schema]) -> Schema:
     texts = [str(branch["description"]) for branch in branches if branch.get("description")]
     joined = add_note(joined, f"one of: {' | '.join(texts)}") if texts else joined
     for branch in branches:
-        left = {key: value for key, value in branch.items() if key not in _UNITED}
-        joined = add_note(joined, rule("one of", left)) if left else joined
+        rest = {key: value for key, value in branch.items() if key not in _UNITED}
+        joined = add_note(joined, rule("one of", rest)) if rest else joined
     sets = [" ".join(sorted(each)) or "nothing" for each in requirements]
     return add_note(joined, f"one of these sets is required: {'; '.join(sets)}") if len(set(sets)) > 1 else joined
 
@@ -344,17 +344,17 @@ def plain_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_too_large(schema: Mapping[str, Any]) -> bool:
     # Reads no more of the schema than the limit.
-    left: list[object] = [schema]
+    waiting: list[object] = [schema]
     size = 0
-    while left and size <= MCP_SCHEMA_BYTES_MAX:
-        value = left.pop()
+    while waiting and size <= MCP_SCHEMA_BYTES_MAX:
+        value = waiting.pop()
         size += len(value) if isinstance(value, str) else 1
         if isinstance(value, Mapping):
             named = cast("Mapping[str, object]", value)
             size += sum(map(len, map(str, named)))
-            left += named.values()
+            waiting += named.values()
         elif isinstance(value, list):
-            left += cast("list[object]", value)
+            waiting += cast("list[object]", value)
     return size > MCP_SCHEMA_BYTES_MAX
 
 
@@ -388,10 +388,10 @@ class _SchemaReader:
         if not isinstance(schema, Mapping):
             return add_note({}, "no value is valid") if schema is False else {}
         self._parts += 1
-        given = cast("Mapping[str, Any]", schema)
+        keywords = cast("Mapping[str, Any]", schema)
         if place.depth >= self._depth_max or self._parts > MCP_SCHEMA_PARTS_COUNT_MAX:
-            return add_note(_outline(given, described_only="$ref" in given), "not all of it is shown")
-        return self._read_keywords(given, place.inside(given))
+            return add_note(_outline(keywords, described_only="$ref" in keywords), "not all of it is shown")
+        return self._read_keywords(keywords, place.inside(keywords))
 
     def _read_keywords(self, schema: Mapping[str, Any], place: SchemaPlace) -> Schema:
         is_alone = "$ref" in schema and place.is_old

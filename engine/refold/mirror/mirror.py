@@ -130,12 +130,12 @@ class LogReader:
             self._bases.pop(name, None)
             return None
         seqs = tuple(seq for seq, _ in notes)
-        known = self._bases.get(name)
-        if known is None or known[0] != seqs:
+        cached = self._bases.get(name)
+        if cached is None or cached[0] != seqs:
             content = state.content(name)
             assert content is not None, name
-            known = self._bases[name] = (seqs, base_of_day(content, (note_digest(text) for _, text in notes)))
-        return known[1]
+            cached = self._bases[name] = (seqs, base_of_day(content, (note_digest(text) for _, text in notes)))
+        return cached[1]
 
 
 class _LogConflict(Exception):
@@ -240,8 +240,8 @@ class Rounds:
         for replaced in self.directory.replaced:
             if replaced.name in self._erased_bases:
                 # Its content until now is in the log or in a copy, and may be the erased text.
-                held = base_of_content(replaced.name, replaced.content)
-                replaced.erased = [*(replaced.erased or ()), *self._erased_bases[replaced.name], held]
+                base = base_of_content(replaced.name, replaced.content)
+                replaced.erased = [*(replaced.erased or ()), *self._erased_bases[replaced.name], base]
         for replaced, content in self.directory.late_changes():
             name, before = replaced.name, replaced.content
             hand = content if replaced.erased is None else hand_side(name, content, replaced.erased)

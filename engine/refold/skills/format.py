@@ -498,8 +498,8 @@ class _SkillParser:
     def _report(self, line: int, severity: str, reason: str) -> None:
         self.diagnostics.append(Diagnostic(self._path, line, severity, reason))
 
-    def _warn(self, key: str, reason: str) -> None:
-        self._report(self._first_line + self._block.lines.get(key, 1) - 1, WARNING, reason)
+    def _warn(self, key: str, reason: str, severity: str = WARNING) -> None:
+        self._report(self._first_line + self._block.lines.get(key, 1) - 1, severity, reason)
 
     def parse(self, content: bytes) -> Skill | None:
         if len(content) > SKILL_FILE_BYTES_MAX:
@@ -632,8 +632,7 @@ class _SkillParser:
             self._warn("hooks", "hooks is no mapping; it is passed over")
             return None
         moments = cast("dict[str, Any]", value)
-        line = self._first_line + self._block.lines.get("hooks", 1) - 1
-        self._report(line, NOTE, "hooks are read and shown, and never run")
+        self._warn("hooks", "hooks are read and shown, and never run", NOTE)
         for moment in moments:
             if moment not in {*_HOOK_KEYS, "Stop"}:
                 self._warn("hooks", f"hooks of the unknown moment {moment!r} are passed over")

@@ -337,22 +337,22 @@ class Selector:
         score, row = scores[skill.name], self.index.skills.index(skill)
         parts = self._scorer(policy.ranking).parts(query, row) if score else {}
         best = sorted(parts.items(), key=lambda part: -part[1])[:_PARTS_COUNT]
-        made = f" ({', '.join(f'{name} {number:.2g}' for name, number in best)})" if best else ""
-        asked = one_line(query)[:_QUERY_CHARS]
-        if refused := refusal(skill):
-            text = refused
+        detail = f" ({', '.join(f'{name} {number:.2g}' for name, number in best)})" if best else ""
+        quote = one_line(query)[:_QUERY_CHARS]
+        if reason := refusal(skill):
+            text = reason
         elif not policy.admits(skill, phase):
             phases, tags = ", ".join(skill.inject_into), ", ".join(skill.tags) or "none"
             text = f"the policy leaves it out: its phases are {phases}, its tags {tags}"
         elif skill.name in detected:
             text = "it applies to the project, and comes before those that answer a query"
         elif not score:
-            text = f"it shares nothing with {asked!r}"
+            text = f"it shares nothing with {quote!r}"
         elif not place:
             beside = "" if least == policy.least else " beside a better one"
-            text = f"its score of {score:.2f} for {asked!r} is under the {least:.2f} that it needs{beside}{made}"
+            text = f"its score of {score:.2f} for {quote!r} is under the {least:.2f} that it needs{beside}{detail}"
         else:
-            text = f"its score for {asked!r} is {score:.2f}{made}"
+            text = f"its score for {quote!r} is {score:.2f}{detail}"
         rank = f"; it is ranked {place}, and {policy.top_k} are selected" if place else ""
         return SkillVerdict(skill.name, query, 0 < place <= policy.top_k, score, least, place, parts, f"{text}{rank}")
 
@@ -383,8 +383,8 @@ class Selector:
             elif ranking == SEED:
                 self._scorers[key] = SeedScorer(self.index)
             else:
-                found = _HYBRID if ranking == _HYBRID.name else ranking_of(ranking)
-                self._scorers[key] = RankedScorer(self.index.skills, found, self._vectors)
+                resolved = _HYBRID if ranking == _HYBRID.name else ranking_of(ranking)
+                self._scorers[key] = RankedScorer(self.index.skills, resolved, self._vectors)
         return self._scorers[key]
 
 

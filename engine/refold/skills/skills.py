@@ -238,11 +238,11 @@ class Skills:
         """
         selector = self._current_selector()
         scores = selector.word_scores(checks.text(query, "query"))
-        found = sorted((-score, place) for place, score in enumerate(scores) if score > 0)[
+        best = sorted((-score, place) for place, score in enumerate(scores) if score > 0)[
             : checks.count(top_k, "top_k")
         ]
         summaries = {summary.name: summary for summary in self.list()}
-        return tuple(summaries[selector.index.skills[place].name] for _, place in found)
+        return tuple(summaries[selector.index.skills[place].name] for _, place in best)
 
     def get(self, name: str) -> Skill:
         """Look up a skill by its name or id; raises `NotFound`."""
@@ -443,29 +443,29 @@ class Skills:
         again), for content that the specification refuses, and for a file inside a batch.
         """
         skill = self.find(name)
-        given: dict[str, Any] = {
+        changes: dict[str, Any] = {
             "description": None if description is None else checks.text(description, "description").strip(),
             "body": None if body is None else checks.text(body, "body"),
             "tags": None if tags is None else tuple(dict.fromkeys(strip_texts(tags, "tags"))),
         }
-        if all(value is None or value == getattr(skill, field) for field, value in given.items()):
+        if all(value is None or value == getattr(skill, field) for field, value in changes.items()):
             return skill
         if skill.source == "generated":
-            return self._convert_skill(self.library.refine(skill.name, **given, status=None, **options))
-        return self._edit_file(skill, given, parse_options(options))
+            return self._convert_skill(self.library.refine(skill.name, **changes, status=None, **options))
+        return self._edit_file(skill, changes, parse_options(options))
 
-    def _edit_file(self, skill: Skill, given: dict[str, Any], options: Options) -> Skill:
+    def _edit_file(self, skill: Skill, changes: dict[str, Any], options: Options) -> Skill:
         from refold.skills.edits import edit_skill  # noqa: PLC0415 - YAML is loaded only to read files
 
         root, place = self._own_file(skill)
-        core, stream, call = self._core, f"skills/{self.library.name}", ("edit", skill.name, *given.values())
+        core, stream, call = self._core, f"skills/{self.library.name}", ("edit", skill.name, *changes.values())
         batches.check_no_batch(core.engine, "an edit of a skill's file")
         self.library.check_writable()
         if options.request_id is not None and core.find_answer(options.request_id, stream, call) is not None:
             return skill
         core.check_version(stream, options.expected)
         cited = core.sources(options.sources)
-        with files.replace_file(root, place, partial(edit_skill, skill.path, **given), digest=skill.hash) as content:
+        with files.replace_file(root, place, partial(edit_skill, skill.path, **changes), digest=skill.hash) as content:
             event = SkillEdited(cited, skill.name, skill.id, skill_id(skill.name, sha256(content).hex()))
             core.write(stream, event, at=self._at, call=call, expected=options.expected, request_id=options.request_id)
         self.refresh()

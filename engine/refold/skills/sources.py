@@ -378,8 +378,8 @@ class SkillRoots(Struct, frozen=True, kw_only=True):
             paths = getattr(self, name)
             if not isinstance(paths, list | tuple):
                 raise InvalidInput(f"{name} is {checks.brief(paths)}; give a tuple of directories")
-            given = cast("Sequence[object]", paths)
-            force_setattr(self, name, tuple(check_path(path, name) for path in given))
+            directories = cast("Sequence[object]", paths)
+            force_setattr(self, name, tuple(check_path(path, name) for path in directories))
 
 
 def check_roots(roots: object) -> SkillRoots:

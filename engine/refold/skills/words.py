@@ -87,14 +87,14 @@ class WordScorer:
     def parts(self, query: str, row: int) -> dict[str, float]:
         """Compute the contribution of each word in a skill's best sentence to its score, by the words' stems."""
         terms, whole = max(
-            self._score_sentences(query), key=lambda found: found[1][row], default=(Counter[str](), None)
+            self._score_sentences(query), key=lambda postings: postings[1][row], default=(Counter[str](), None)
         )
         if whole is None or not whole[row]:
             return {}
-        found = {term: self._term_scores(term) for term in terms if row in self._all.get(term, ())}
-        added = {term: float(posting.scores[posting.rows == row][0]) for term, posting in found.items()}
-        share = float(whole[row]) / sum(added.values())
-        return {term: share * number for term, number in added.items()}
+        postings = {term: self._term_scores(term) for term in terms if row in self._all.get(term, ())}
+        contributions = {term: float(posting.scores[posting.rows == row][0]) for term, posting in postings.items()}
+        share = float(whole[row]) / sum(contributions.values())
+        return {term: share * number for term, number in contributions.items()}
 
     def _score_sentences(self, query: str) -> "list[tuple[Counter[str], NDArray[float64]]]":
         """Score each skill for each sentence of a query."""

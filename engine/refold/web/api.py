@@ -101,8 +101,8 @@ def get_diff(site: Site, request: Request, _: Body) -> Response:
 def get_branches(site: Site, request: Request, _: Body) -> Response:
     """List the forks that start in a session, the restores that lead back into it, and its origins."""
     chat = views.find_session(site.memory, name_in(request, "session"))
-    found = site.branches.of(chat.id)
-    shown = {name: [each._asdict() for each in branches] for name, branches in found.items()}
+    links = site.branches.of(chat.id)
+    shown = {name: [each._asdict() for each in branches] for name, branches in links.items()}
     return answer(request, shown, version=chat.version, seq=site.memory.head)
 
 
@@ -121,20 +121,20 @@ def get_shown_context(site: Site, request: Request, _: Body) -> Response:
 def append_message(site: Site, request: Request, body: Body) -> Response:
     """Append a message to a session; the first message creates the session."""
     names = ("role", "content", "tokens", "name", "tool_calls", "tool_call_id", "pinned", "metadata")
-    given = fields(body, *names)
-    if "role" not in given:
+    values = fields(body, *names)
+    if "role" not in values:
         checks.invalid("role is missing; give user, assistant, system or tool")
     chat = site.memory.conversation(name_in(request, "session"))
     with site.memory.acting(ACTOR):
-        message = chat.append(given.pop("role"), given.pop("content", None), **given, **options(request))
+        message = chat.append(values.pop("role"), values.pop("content", None), **values, **options(request))
     return answer(request, message_json(message), version=chat.version, seq=site.memory.head, status=201)
 
 
 def fork_session(site: Site, request: Request, body: Body) -> Response:
     """Fork a session at a seq."""
-    given = fields(body, "id", "at")
+    values = fields(body, "id", "at")
     chat = views.find_session(site.memory, name_in(request, "session"))
-    name, at = checks.name(given.get("id"), "id"), _parse_seq(site, given.get("at"))
+    name, at = checks.name(values.get("id"), "id"), _parse_seq(site, values.get("at"))
     with site.memory.acting(ACTOR):
         try:
             fork = chat.fork(name, at=at, **options(request))
@@ -266,22 +266,22 @@ def get_memory(site: Site, request: Request, _: Body) -> Response:
 
 def add_memory(site: Site, request: Request, body: Body) -> Response:
     """Add a memory; for an exact duplicate, return the existing memory."""
-    given = fields(body, *_MEMORY_FIELDS, "source", "status")
+    values = fields(body, *_MEMORY_FIELDS, "source", "status")
     project = _project(site, request)
-    if "content" not in given:
+    if "content" not in values:
         checks.invalid("content is missing; give a statement")
-    if "source" in given:
-        given["source"] = _parse_seq(site, given["source"])
+    if "source" in values:
+        values["source"] = _parse_seq(site, values["source"])
     with site.memory.acting(ACTOR):
-        entry = project.add(given.pop("content"), **given, **options(request))
+        entry = project.add(values.pop("content"), **values, **options(request))
     return answer(request, entry_json(entry), version=_version(project), seq=site.memory.head, status=201)
 
 
 def update_memory(site: Site, request: Request, body: Body) -> Response:
     """Change fields of a memory."""
-    given, project = fields(body, *_MEMORY_FIELDS), _project(site, request)
+    values, project = fields(body, *_MEMORY_FIELDS), _project(site, request)
     with site.memory.acting(ACTOR):
-        entry = project.update(name_in(request, "memory"), **given, **options(request))
+        entry = project.update(name_in(request, "memory"), **values, **options(request))
     return answer(request, entry_json(entry), version=_version(project), seq=site.memory.head)
 
 
@@ -295,10 +295,10 @@ def delete_memory(site: Site, request: Request, _: Body) -> Response:
 
 def prune_memories(site: Site, request: Request, body: Body) -> Response:
     """Remove the memories whose importance is under a bound; with `dry_run` only count them."""
-    given, project = fields(body, "min_importance", "dry_run"), _project(site, request)
-    bound = given.get("min_importance", 0.1)
+    values, project = fields(body, "min_importance", "dry_run"), _project(site, request)
+    bound = values.get("min_importance", 0.1)
     with site.memory.acting(ACTOR):
-        outcome = project.prune(bound, dry_run=given.get("dry_run", False), **options(request))
+        outcome = project.prune(bound, dry_run=values.get("dry_run", False), **options(request))
     return answer(request, msgspec.to_builtins(outcome), version=_version(project), seq=site.memory.head)
 
 
@@ -328,8 +328,8 @@ def list_skills(site: Site, request: Request, _: Body) -> Response:
     with site.skills() as skills:
         query, of_source = text(request, "q"), skills.list(source=text(request, "source"))
         names = {each.name for each in of_source}
-        found = of_source if query is None else [each for each in skills.search(query) if each.name in names]
-        shown = {"skills": msgspec.to_builtins(found), "overview": msgspec.to_builtins(skills.overview())}
+        results = of_source if query is None else [each for each in skills.search(query) if each.name in names]
+        shown = {"skills": msgspec.to_builtins(results), "overview": msgspec.to_builtins(skills.overview())}
     return answer(request, shown, seq=site.memory.head)
 
 
@@ -343,23 +343,23 @@ def get_skill(site: Site, request: Request, _: Body) -> Response:
 
 def add_skill(site: Site, request: Request, body: Body) -> Response:
     """Add a skill to the learned ones; it is active at once."""
-    given = fields(body, "name", "description", "body", "tags")
-    missing = next((name for name in ("name", "description", "body") if name not in given), None)
+    values = fields(body, "name", "description", "body", "tags")
+    missing = next((name for name in ("name", "description", "body") if name not in values), None)
     if missing is not None:
         checks.invalid(f"{missing} is missing; give name, description and body")
     with site.skills() as skills, site.memory.acting(ACTOR):
         try:
-            made = skills.library.learn(**given, status="active", **options(request))
+            skill = skills.library.learn(**values, status="active", **options(request))
         except InvalidInput as error:
-            return _conflict(error, any(each.name == given["name"] for each in skills.library.list()))
-    return answer(request, {"name": made.name, "status": made.status}, seq=site.memory.head, status=201)
+            return _conflict(error, any(each.name == values["name"] for each in skills.library.list()))
+    return answer(request, {"name": skill.name, "status": skill.status}, seq=site.memory.head, status=201)
 
 
 def update_skill(site: Site, request: Request, body: Body) -> Response:
     """Switch a skill on or off, from the next model call on, or edit a learned skill or one of the project's own."""
-    given, name = fields(body, "enabled", "description", "body", "tags"), name_in(request, "skill")
-    edit = {key: value for key, value in given.items() if key != "enabled"}
-    if bool(edit) == ("enabled" in given):
+    values, name = fields(body, "enabled", "description", "body", "tags"), name_in(request, "skill")
+    edit = {key: value for key, value in values.items() if key != "enabled"}
+    if bool(edit) == ("enabled" in values):
         checks.invalid("give enabled alone, or what is to be changed: description, body, tags")
     with site.skills() as skills, site.memory.acting(ACTOR):
         skill, head = skills.find(name), site.memory.head
@@ -367,7 +367,7 @@ def update_skill(site: Site, request: Request, body: Body) -> Response:
             skill = skills.edit(name, **edit, **options(request))
             enabled, changed = skill.enabled, site.memory.head > head
         else:
-            enabled = checks.flag(given["enabled"], "enabled")
+            enabled = checks.flag(values["enabled"], "enabled")
             changed = skills.library.toggle(skill.name, enabled=enabled, **options(request))
     return answer(request, {"name": skill.name, "enabled": enabled, "changed": changed}, seq=site.memory.head)
 

@@ -32,9 +32,9 @@ class Branches:
     def of(self, session: str) -> dict[str, Any]:
         """Return the origins of a session in other sessions, and the branches that leave it, oldest first."""
         known = self._read()
-        own = [each for each in known if each.base == session][-_SHOWN_COUNT_MAX:]
-        came = [each for each in known if each.session == session and each.base != session]
-        return {"origins": came[-_SHOWN_COUNT_MAX:], "branches": own}
+        branches = [each for each in known if each.base == session][-_SHOWN_COUNT_MAX:]
+        origins = [each for each in known if each.session == session and each.base != session]
+        return {"origins": origins[-_SHOWN_COUNT_MAX:], "branches": branches}
 
     def _read(self) -> list[BranchPoint]:
         core, _ = core_of(self._memory)

@@ -162,9 +162,9 @@ def _context(site: Site, request: Request) -> Response:
     return page(site, request, "context.html", here="sessions", shown=shown, messages=messages)
 
 
-def _fork(site: Site, request: Request, given: Fields) -> str:
+def _fork(site: Site, request: Request, form: Fields) -> str:
     chat = views.find_session(site.memory, name_in(request, "session"))
-    fork = chat.fork(given.get("id", "").strip(), at=_whole_number(given.get("at", ""), "at"))
+    fork = chat.fork(form.get("id", "").strip(), at=_whole_number(form.get("at", ""), "at"))
     return url("sessions", fork.id)
 
 
@@ -251,9 +251,9 @@ def _board_json(site: Site, request: Request) -> Response:
     )
 
 
-def _set_board(site: Site, request: Request, given: Fields) -> str:
-    settings: dict[str, Any] = {name: bool(given.get(name)) for name in _TOGGLES}
-    settings |= {name: given[name] for name in ("history_length", "auto_refresh_interval") if name in given}
+def _set_board(site: Site, request: Request, form: Fields) -> str:
+    settings: dict[str, Any] = {name: bool(form.get(name)) for name in _TOGGLES}
+    settings |= {name: form[name] for name in ("history_length", "auto_refresh_interval") if name in form}
     scope = _scope(request)
     _board_of(site.memory, scope).update_settings(settings)
     return f"/board?{urlencode(scope)}"
@@ -331,15 +331,15 @@ def routes(site: Site) -> list[Route]:
         return run
 
     def write_endpoint(handler: Callable[[Site, Request, Fields], str]) -> Callable[[Request], Any]:
-        def write(request: Request, given: Fields) -> str:
+        def write(request: Request, form: Fields) -> str:
             with site.memory.acting(ACTOR):
-                return handler(site, request, given)
+                return handler(site, request, form)
 
         async def run(request: Request) -> Response:
-            given = await form_body(request)
-            if not is_secret(given.pop("csrf", ""), site.token):
+            form = await form_body(request)
+            if not is_secret(form.pop("csrf", ""), site.token):
                 return problem(403, "The token is of another server", "load the page again")
-            return RedirectResponse(await run_in_threadpool(write, request, given), 303)
+            return RedirectResponse(await run_in_threadpool(write, request, form), 303)
 
         return run
 
@@ -359,8 +359,8 @@ def login_routes(site: Site) -> list[Route]:
         return page(site, request, "login.html", is_wrong=False)
 
     async def take(request: Request) -> Response:
-        given = await form_body(request)
-        if not access.is_token(given.get("token", "").strip()):
+        form = await form_body(request)
+        if not access.is_token(form.get("token", "").strip()):
             return page(site, request, "login.html", 401, is_wrong=True)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(COOKIE, access.cookie, httponly=True, samesite="strict", secure=request.url.scheme == "https")

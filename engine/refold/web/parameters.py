@@ -127,12 +127,12 @@ async def form_body(request: Request) -> dict[str, str]:
     return {name: value.replace("\r\n", "\n") for name, value in pairs}  # Forms send every line end as CRLF.
 
 
-def fields(given: dict[str, Any], *names: str) -> dict[str, Any]:
+def fields(body: dict[str, Any], *names: str) -> dict[str, Any]:
     """Return the named fields that were given; raises `InvalidInput` for any other field."""
-    unknown = next((name for name in given if name not in names), None)
+    unknown = next((name for name in body if name not in names), None)
     if unknown is not None:
         checks.invalid(f"there is no field {checks.brief(unknown)}; there are {', '.join(names)}")
-    return {name: given[name] for name in names if name in given}
+    return {name: body[name] for name in names if name in body}
 
 
 def options(request: Request) -> dict[str, Any]:

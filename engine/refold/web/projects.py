@@ -75,8 +75,8 @@ def _memories(site: Site, request: Request, name: str) -> dict[str, Any]:
         entries = [hit.entry for hit in hits]
     else:
         entries = project.list(category=category, offset=offset, limit=count)
-    wanted = name_of(request, "memory")
-    selected = project.get(wanted) if wanted is not None else entries[0] if entries else None
+    requested = name_of(request, "memory")
+    selected = project.get(requested) if requested is not None else entries[0] if entries else None
     source = None if selected is None else selected.source
     return {
         "entries": entries,
@@ -111,30 +111,30 @@ def _source_url(memory: Memory, source: Any) -> str | None:
     return f"{url('sessions', session)}?at={seq}" if root == "conversation" else None
 
 
-def _groups(found: Sequence[SkillSummary]) -> tuple[tuple[str, str, list[SkillSummary]], ...]:
+def _groups(skills: Sequence[SkillSummary]) -> tuple[tuple[str, str, list[SkillSummary]], ...]:
     """Return skills in three groups: detected in the project, its own, and all others."""
     return (
-        ("autoDetected", "detected", [each for each in found if each.detected]),
-        ("projectSkills", "own", [each for each in found if not each.detected and each.source in _OWN]),
-        ("available", "available", [each for each in found if not each.detected and each.source not in _OWN]),
+        ("autoDetected", "detected", [each for each in skills if each.detected]),
+        ("projectSkills", "own", [each for each in skills if not each.detected and each.source in _OWN]),
+        ("available", "available", [each for each in skills if not each.detected and each.source not in _OWN]),
     )
 
 
 def _skills(skills: Skills, request: Request) -> dict[str, Any]:
-    query, source, wanted = text(request, "q"), text(request, "source"), name_of(request, "skill")
-    found = skills.list(source=source)
+    query, source, requested = text(request, "q"), text(request, "source"), name_of(request, "skill")
+    listed = skills.list(source=source)
     if query is not None:
-        names = {each.name for each in found}
-        found = tuple(each for each in skills.search(query, top_k=100) if each.name in names)
+        names = {each.name for each in listed}
+        listed = tuple(each for each in skills.search(query, top_k=100) if each.name in names)
     every, waiting = skills.list(), skills.library.list("pending_review")
-    name = wanted or (found[0].name if found else None)
+    name = requested or (listed[0].name if listed else None)
     selected = None if name is None else skills.find(name)
     via: list[tuple[str, str]] = []
     for each in skills.detect():
         if selected is not None and each.name == selected.name:
             via = [*each.matches] or [(file, "") for file in each.matched_files]
     return {
-        "groups": _groups(found),
+        "groups": _groups(listed),
         "waiting": waiting,
         "is_waiting": selected is not None and selected.name in {each.name for each in waiting},
         "selected": selected,
@@ -192,46 +192,46 @@ def show_file(site: Site, request: Request) -> Response:
     return Response(content, media_type="text/plain; charset=utf-8")
 
 
-def _add_memory(site: Site, request: Request, given: Fields) -> str:
+def _add_memory(site: Site, request: Request, form: Fields) -> str:
     project = site.memory.project(name_in(request, "project"))
-    about = _memory_fields(given)
-    entry = project.add(about.pop("content", ""), **about)
+    fields = _memory_fields(form)
+    entry = project.add(fields.pop("content", ""), **fields)
     return f"{url('projects', project.name)}?{urlencode({'memory': entry.id})}"
 
 
-def _update_memory(site: Site, request: Request, given: Fields) -> str:
+def _update_memory(site: Site, request: Request, form: Fields) -> str:
     project = site.memory.project(name_in(request, "project"))
-    entry = project.update(given.get("memory", ""), **_memory_fields(given))
+    entry = project.update(form.get("memory", ""), **_memory_fields(form))
     return f"{url('projects', project.name)}?{urlencode({'memory': entry.id})}"
 
 
-def _memory_fields(given: Fields) -> dict[str, Any]:
+def _memory_fields(form: Fields) -> dict[str, Any]:
     """Return the fields of a memory from a form."""
-    about: dict[str, Any] = {name: given[name].strip() for name in ("content", "category") if name in given}
-    words = [word.strip() for word in given.get("keywords", "").split(",") if word.strip()]
-    if "importance" in given:
+    fields: dict[str, Any] = {name: form[name].strip() for name in ("content", "category") if name in form}
+    words = [word.strip() for word in form.get("keywords", "").split(",") if word.strip()]
+    if "importance" in form:
         try:
-            about["importance"] = float(given["importance"])
+            fields["importance"] = float(form["importance"])
         except ValueError as error:
-            message = f"importance is {checks.brief(given['importance'])}; give a number from 0 to 1"
+            message = f"importance is {checks.brief(form['importance'])}; give a number from 0 to 1"
             raise InvalidInput(message) from error
-    return about | ({"keywords": words} if words else {})
+    return fields | ({"keywords": words} if words else {})
 
 
-def _delete_memory(site: Site, request: Request, given: Fields) -> str:
-    site.memory.project(name_in(request, "project")).delete(given.get("memory", ""))
+def _delete_memory(site: Site, request: Request, form: Fields) -> str:
+    site.memory.project(name_in(request, "project")).delete(form.get("memory", ""))
     return url("projects", name_in(request, "project"))
 
 
-def _prune(site: Site, request: Request, given: Fields) -> str:
-    bound = given.get("min_importance", "")
+def _prune(site: Site, request: Request, form: Fields) -> str:
+    bound = form.get("min_importance", "")
     if bound != str(_PRUNE_BOUND):
         checks.invalid(f"min_importance is {checks.brief(bound)}; the page prunes under {_PRUNE_BOUND}")
     site.memory.project(name_in(request, "project")).prune(_PRUNE_BOUND)
     return url("projects", name_in(request, "project"))
 
 
-def _clear(site: Site, request: Request, given: Fields) -> str:
+def _clear(site: Site, request: Request, form: Fields) -> str:
     site.memory.project(name_in(request, "project")).clear()
     return url("projects", name_in(request, "project"))
 
@@ -240,32 +240,32 @@ def _skill_url(request: Request, name: str) -> str:
     return f"{url('projects', name_in(request, 'project'))}?{urlencode({'tab': 'skills', 'skill': name})}"
 
 
-def _toggle(site: Site, request: Request, given: Fields) -> str:
+def _toggle(site: Site, request: Request, form: Fields) -> str:
     with site.skills() as skills:
-        name = skills.find(given.get("skill", "")).name
-        skills.library.toggle(name, enabled=bool(given.get("enabled")))
+        name = skills.find(form.get("skill", "")).name
+        skills.library.toggle(name, enabled=bool(form.get("enabled")))
     return _skill_url(request, name)
 
 
-def _tags(given: Fields) -> tuple[str, ...]:
-    return tuple(tag.strip() for tag in given.get("tags", "").split(",") if tag.strip())
+def _tags(form: Fields) -> tuple[str, ...]:
+    return tuple(tag.strip() for tag in form.get("tags", "").split(",") if tag.strip())
 
 
-def _add_skill(site: Site, request: Request, given: Fields) -> str:
-    name, description = given.get("name", "").strip(), given.get("description", "").strip()
+def _add_skill(site: Site, request: Request, form: Fields) -> str:
+    name, description = form.get("name", "").strip(), form.get("description", "").strip()
     with site.skills() as skills:
-        if given.get("where") == "files":
-            name = skills.create(name, description, given.get("body", ""), tags=_tags(given)).name
+        if form.get("where") == "files":
+            name = skills.create(name, description, form.get("body", ""), tags=_tags(form)).name
         else:
-            body = given.get("body", "")
-            name = skills.library.learn(name, description, body, tags=_tags(given), status="active").name
+            body = form.get("body", "")
+            name = skills.library.learn(name, description, body, tags=_tags(form), status="active").name
     return _skill_url(request, name)
 
 
-def _edit_skill(site: Site, request: Request, given: Fields) -> str:
-    changed: dict[str, Any] = {name: given[name] for name in ("description", "body") if name in given}
+def _edit_skill(site: Site, request: Request, form: Fields) -> str:
+    changes: dict[str, Any] = {name: form[name] for name in ("description", "body") if name in form}
     with site.skills() as skills:
-        name = skills.edit(given.get("skill", ""), **changed, tags=_tags(given) if "tags" in given else None).name
+        name = skills.edit(form.get("skill", ""), **changes, tags=_tags(form) if "tags" in form else None).name
     return _skill_url(request, name)
 
 
@@ -278,15 +278,15 @@ def delete(skills: Skills, name: str) -> None:
         skills.remove(skill.name)
 
 
-def _delete_skill(site: Site, request: Request, given: Fields) -> str:
+def _delete_skill(site: Site, request: Request, form: Fields) -> str:
     with site.skills() as skills:
-        delete(skills, given.get("skill", ""))
+        delete(skills, form.get("skill", ""))
     return f"{url('projects', name_in(request, 'project'))}?tab=skills"
 
 
-def _review_skill(site: Site, request: Request, given: Fields) -> str:
+def _review_skill(site: Site, request: Request, form: Fields) -> str:
     with site.skills() as skills:
-        name = skills.library.review(given.get("skill", ""), given.get("status", "")).name
+        name = skills.library.review(form.get("skill", ""), form.get("status", "")).name
     return _skill_url(request, name)
 
 

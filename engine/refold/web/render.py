@@ -115,15 +115,15 @@ def text_of(message: dict[str, Any]) -> str:
 
 def message_row(message: Any) -> dict[str, Any]:
     """Return the values that a page shows for a message, given as a `Message` or as plain values."""
-    given: dict[str, Any] = message_json(message) if isinstance(message, Message) else message
+    fields: dict[str, Any] = message_json(message) if isinstance(message, Message) else message
     return {
-        "seq": given["seq"],
-        "role": given["role"],
-        "speaker": given.get("name") or given["role"],
-        "text": text_of(given),
-        "tokens": given["tokens"],
-        "pinned": given.get("pinned", False),
-        "erased": given.get("erased", False),
+        "seq": fields["seq"],
+        "role": fields["role"],
+        "speaker": fields.get("name") or fields["role"],
+        "text": text_of(fields),
+        "tokens": fields["tokens"],
+        "pinned": fields.get("pinned", False),
+        "erased": fields.get("erased", False),
     }
 
 

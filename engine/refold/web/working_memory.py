@@ -13,16 +13,16 @@ from refold.web.site import ACTOR, Site
 SCOPE: Final = ("session_id", "project_id", "node_id")
 
 
-def _board(site: Site, given: dict[str, Any], at: int | None = None) -> Board:
+def _board(site: Site, ids: dict[str, Any], at: int | None = None) -> Board:
     """Return the board of a session, or of a node of a project if no session is given."""
-    session, project, node = (_id(given, name) for name in SCOPE)
+    session, project, node = (_id(ids, name) for name in SCOPE)
     if session is None and (project is None or node is None):
         checks.invalid("project_id and node_id are required when session_id is missing")
     return memory_at(site.memory, at).board(session=session, project=project, node=node)
 
 
-def _id(given: dict[str, Any], name: str) -> str | None:
-    value = given.get(name)
+def _id(ids: dict[str, Any], name: str) -> str | None:
+    value = ids.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)  # From a database that numbers its rows.
     return None if value is None else checks.text(value, name) or None
@@ -53,15 +53,15 @@ def get_context(site: Site, request: Request, _: dict[str, Any]) -> Response:
 def patch_part(site: Site, request: Request, body: dict[str, Any]) -> Response:
     """Set one part, and return it as it is shown now; setting the value that it has changes nothing."""
     part = part_of(str(request.path_params["part"]))
-    given = fields(body, *SCOPE, "value", "options")
-    extra: Any = given.get("options")
-    inner = cast("dict[str, Any]", extra) if isinstance(extra, dict) else {}  # Where older clients put the node.
-    scope = {name: given.get(name) or inner.get(name) or name_of(request, name) for name in SCOPE}
-    if "value" not in given:
+    values = fields(body, *SCOPE, "value", "options")
+    extra: Any = values.get("options")
+    inner_scope = cast("dict[str, Any]", extra) if isinstance(extra, dict) else {}  # Where older clients put the node.
+    scope = {name: values.get(name) or inner_scope.get(name) or name_of(request, name) for name in SCOPE}
+    if "value" not in values:
         checks.invalid("value is missing; give the value of the part, null for none")
     with site.memory.acting(ACTOR):
         board = _board(site, scope)
-        changed = board.set(part, given["value"], **options(request))
+        changed = board.set(part, values["value"], **options(request))
     board = _board(site, scope)
     shown = {"part": part, "value": board.get(part), "changed": changed}
     return answer(request, shown, version=board.version, seq=site.memory.head)

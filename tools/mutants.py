@@ -83,8 +83,8 @@ MUTANTS = [
     ),
     Mutant(
         "engine/transaction.py",
-        "(actual := self._prior(what)) != seen",
-        "(actual := seen) != seen",
+        "(actual := self._prior(entry_key)) != expected",
+        "(actual := expected) != expected",
         "engine/test_batch_keys.py",
     ),
     Mutant(
@@ -155,7 +155,7 @@ MUTANTS = [
         "StreamHead(number, version + 1, last[owner], branch)",
         "engine/test_batch.py engine/test_verify.py",
     ),
-    Mutant("log/record.py", "origin=found.covered_digest(),", "origin=found.digest(),", "rigs/test_dictionary.py"),
+    Mutant("log/record.py", "origin=record.covered_digest(),", "origin=record.digest(),", "rigs/test_dictionary.py"),
     Mutant(
         "engine/erasure.py",
         "places, fold.strip_body, salt)",

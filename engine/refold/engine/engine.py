@@ -149,13 +149,13 @@ class Engine:
             reader.check_open()
             if reader.is_writable:
                 reader.notice()
-                begun = reader.streams
+                streams = reader.streams
                 try:
                     caches = [*reader.index.graph_rows(), *reader.more_rows(), *reader.head_digests.take()]
                     for rows in reader.packer.remaining_rows(reader.head, caches):
                         # The rows may hold data that another machine has erased meanwhile. In that case everything was
                         # read again, and they are not stored.
-                        put = partial(self.writer.put, rows, is_current=lambda: reader.streams is begun)
+                        put = partial(self.writer.put, rows, is_current=lambda: reader.streams is streams)
                         if not reader.log.in_turn(put):
                             break
                 except TurnLost:

@@ -91,11 +91,11 @@ class ActorNames(dict[int, str]):
         seq = number - NAMED_ACTORS_FROM
         if not 0 < seq <= self._log.head():
             return f"unknown-{number}"
-        (found,) = self._log.events_at([seq])
-        event = fold.decode(found.array)
+        (stored,) = self._log.events_at([seq])
+        event = fold.decode(stored.array)
         if not isinstance(event, ActorNamed):
             return f"unknown-{number}"
-        name = self[number] = f"{ERASED_PREFIX}{seq}" if found.flags & FLAG_ERASED else event.name
+        name = self[number] = f"{ERASED_PREFIX}{seq}" if stored.flags & FLAG_ERASED else event.name
         return name
 
 
@@ -201,14 +201,14 @@ class Loader:
             pairs = self._read_between(seqs[0], seqs[-1])
             with suppress(KeyError):  # Seqs in an order of their own need not lie between the first and the last.
                 return [pairs[seq] for seq in seqs]
-        found = self._log.events_at(seqs)
-        arrays = [each.array for each in found]
+        stored = self._log.events_at(seqs)
+        arrays = [event.array for event in stored]
         self.bytes_read += sum(map(len, arrays))
         self.events_read += len(arrays)
         names, actors = self._streams.name_of, self.actors
         stamps = [
             Stamp(seq, names(number), version, time_ns, occurred_ns, cause, actors[actor], flags)
-            for seq, number, version, time_ns, occurred_ns, cause, actor, flags, _ in found
+            for seq, number, version, time_ns, occurred_ns, cause, actor, flags, _ in stored
         ]
         events: Sequence[Event] = fold.decode_all(arrays)
         if self._lens is not None:
@@ -338,13 +338,12 @@ class Loader:
         events: list[tuple[Event, Stamp]] = []
         end, size = len(seqs), _STRETCH_EVENTS
         while end:
-            wanted = seqs[max(end - size, 0) : end]
-            stretch = self._read(wanted)
+            stretch = self._read(seqs[max(end - size, 0) : end])
             place = _last_base(stretch)
             if place is not None:
                 return stretch[place:] + events
             events = stretch + events
-            end, size = end - len(wanted), 2 * size
+            end, size = end - len(stretch), 2 * size
         return events
 
     def _unpack_state(self, kind: str, checkpoint: Checkpoint | None) -> fold.State:
@@ -365,7 +364,7 @@ class Loader:
     @reports_damage
     def events(self, seqs: Sequence[int]) -> list[Event]:
         """Return the events at the seqs without their stamps; needs no lock."""
-        return fold.decode_all([found.array for found in self._log.events_at(seqs)])
+        return fold.decode_all([stored.array for stored in self._log.events_at(seqs)])
 
     def _weigh(self, seqs: Sequence[int]) -> None:
         """Count events that may be read later as already read, each with the size of the last one."""

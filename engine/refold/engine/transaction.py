@@ -61,7 +61,7 @@ _recorded: Final[Callable[[tuple[Event, Stamp]], Recorded]] = partial(_new, Reco
 Decide: TypeAlias = Callable[[fold.State], Event | None]
 """Looks at a stream's state and returns the event to append, or ``None`` if nothing would change."""
 
-KeyOf: TypeAlias = tuple[str, KeyMap[Any], str]
+EntryKey: TypeAlias = tuple[str, KeyMap[Any], str]
 """A stream, a map in its state, and a key of that map."""
 
 
@@ -292,11 +292,11 @@ class Transaction(Draft):
         """Places of events that name a seq of this transaction."""
         self.reads: dict[str, int] = {}
         """Stream -> version at which its state was first read."""
-        self.key_reads: dict[KeyOf, tuple[int, int]] = {}
+        self.key_reads: dict[EntryKey, tuple[int, int]] = {}
         """Key -> seq and place of the value at its first read, for keys of streams that were not read as a whole."""
-        self.changed: dict[KeyOf, int] = {}
+        self.changed: dict[EntryKey, int] = {}
         """Key -> place of the first event that changes it, whose ``prior`` is settled at the commit."""
-        self._decided: tuple[Event, KeyOf] | None = None
+        self._decided: tuple[Event, EntryKey] | None = None
         """The event of the last decision on a key, which is about to be added."""
         self.erased_count: int | None = None
         """Number of events erased by the time of the first read; ``None`` if no erasure matters."""
@@ -332,8 +332,8 @@ class Transaction(Draft):
 
         ``GroupConflict`` if that request is a command of its own, because its answer is known only once it is written.
         """
-        known, places = self.requests[request.id_hash]
-        if known.content_hash != request.content_hash:
+        earlier, places = self.requests[request.id_hash]
+        if earlier.content_hash != request.content_hash:
             raise request_taken_error()
         if self.starts:
             raise GroupConflict
@@ -403,11 +403,11 @@ class Transaction(Draft):
             self._read_key((key, keys, name), state)
             return keys(state).values.get(name)
 
-    def _read_key(self, what: KeyOf, state: fold.State) -> None:
+    def _read_key(self, entry_key: EntryKey, state: fold.State) -> None:
         """Record that a key was read, unless its stream was, or this transaction changed the key."""
-        key, keys, name = what
-        if key not in self.reads and what not in self.changed:
-            self.key_reads.setdefault(what, keys(state).prior(name))
+        key, keys, name = entry_key
+        if key not in self.reads and entry_key not in self.changed:
+            self.key_reads.setdefault(entry_key, keys(state).prior(name))
 
     def decide(self, key: str, make: Decide) -> Event | None:
         """Return the event of a decision.
@@ -417,12 +417,12 @@ class Transaction(Draft):
         if not isinstance(make, KeyDecision):
             return make(self.state(key))
         with self._reader.state_lock:
-            state, what = self.look(key, make.keys.view), (key, make.keys, make.key)
+            state, entry_key = self.look(key, make.keys.view), (key, make.keys, make.key)
             event = make(state)
             if event is None or not make.is_blind:
-                self._read_key(what, state)
-            is_first = event is not None and key not in self.reads and what not in self.changed
-            self._decided = (event, what) if event is not None and is_first else None
+                self._read_key(entry_key, state)
+            is_first = event is not None and key not in self.reads and entry_key not in self.changed
+            self._decided = (event, entry_key) if event is not None and is_first else None
             return event
 
     def state_before(self, key: str, end: int) -> fold.State:
@@ -448,7 +448,7 @@ class Transaction(Draft):
         super().truncate(length)
         self.openings = {key: place for key, place in self.openings.items() if place < length}
         self.provisional = [place for place in self.provisional if place < length]
-        self.changed = {what: place for what, place in self.changed.items() if place < length}
+        self.changed = {entry_key: place for entry_key, place in self.changed.items() if place < length}
 
     def resolve_events(self, places: Sequence[int], first_seq: int, settled: Mapping[int, Event]) -> list[Event]:
         """Return the events at ``places``, with provisional seqs replaced by those that they are about to get.
@@ -642,16 +642,16 @@ class Group(Draft):
         if starts and len(places) < len(transaction.events):
             starts = [bisect_left(places, start) for start in starts]
         self.starts += [begin, *([begin + start for start in starts] if begin else starts)]
-        for id_hash, (request, wanted) in transaction.requests.items():
+        for id_hash, (request, span) in transaction.requests.items():
             # Both are sorted. If each event of an import has a request of its own, a batch has as many requests as
             # events.
-            first, end = bisect_left(places, wanted.start), bisect_left(places, wanted.stop)
+            first, end = bisect_left(places, span.start), bisect_left(places, span.stop)
             self.requests[id_hash] = (request, range(begin + first, begin + end))
         return places
 
-    def _prior(self, what: KeyOf) -> tuple[int, int]:
+    def _prior(self, entry_key: EntryKey) -> tuple[int, int]:
         """Return the seq and the place of the value that a key has with the events of the group."""
-        key, keys, name = what
+        key, keys, name = entry_key
         return keys(self.part(key, keys.view)).prior(name)
 
     def _correct_events(self, transaction: Transaction) -> dict[int, Event]:
@@ -659,19 +659,19 @@ class Group(Draft):
 
         Raises ``WrongVersion`` if a key that it read has another value.
         """
-        for what, seen in transaction.key_reads.items():
-            if (actual := self._prior(what)) != seen:
-                key, _, name = what
+        for entry_key, expected in transaction.key_reads.items():
+            if (actual := self._prior(entry_key)) != expected:
+                key, _, name = entry_key
                 raise WrongVersion(
                     f"key {checks.brief(name)} of {name_of(key)} was changed while a batch was open that had read it; "
                     f"run the batch again",
-                    expected=seen[0],
+                    expected=expected[0],
                     actual=actual[0],
                 )
         settled: dict[int, Event] = {}
-        for what, place in transaction.changed.items():
+        for entry_key, place in transaction.changed.items():
             event: Any = transaction.events[place]
-            prior, index = self._prior(what)
+            prior, index = self._prior(entry_key)
             if event.prior != prior or getattr(event, "place", index) != index:
                 settled[place] = with_prior(event, prior, index)
         return settled
@@ -682,8 +682,8 @@ class Group(Draft):
         self.streams = {key: stream for key, stream in self.streams.items() if key in self.places}
         self.new_streams = {key: stream for key, stream in self.new_streams.items() if key in self.places}
         self.starts = [start for start in self.starts if start < length]
-        left = NAMED_ACTORS_FROM + self._reader.head + 1 + length
-        self.named = {actor: number for actor, number in self.named.items() if number < left}
+        end = NAMED_ACTORS_FROM + self._reader.head + 1 + length
+        self.named = {actor: number for actor, number in self.named.items() if number < end}
 
 
 def _check_current(reader: Reader, transaction: Transaction, streams: dict[str, Stream]) -> None:

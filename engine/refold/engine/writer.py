@@ -511,29 +511,26 @@ class Writer:
         """
         packer, begin, count, is_cut = self._reader.packer, 0, len(events), False
         while begin < count:
-            run, found, size = stamps, events, sizes
+            run, run_events, run_sizes = stamps, events, sizes
             if count > 1:
                 end = begin + 1
                 if not bases and stream.index is None:
                     # A run ends at the event for which the next row is due, unless a row is being packed.
-                    room = (
-                        count
-                        if stream.number in packer.underway
-                        else (stream.due or CHECKPOINT_EVENTS) - len(stream.seqs)
-                    )
+                    is_packing = stream.number in packer.underway
+                    room = count if is_packing else (stream.due or CHECKPOINT_EVENTS) - len(stream.seqs)
                     end = begin + max(min(room, count - begin), 1)
-                run, found, size = stamps[begin:end], events[begin:end], sizes[begin:end]
+                run, run_events, run_sizes = stamps[begin:end], events[begin:end], sizes[begin:end]
             begin += len(run)
             is_base = bool(bases) and run[0].seq in bases
             if is_base:
                 stream.state = bases[run[0].seq]
             if stream.state is not None:
-                fold.fold_run(stream.state, run, found)
+                fold.fold_run(stream.state, run, run_events)
             else:
                 assert is_base, f"{stream.name} was not loaded before its commit"
-            self._reader.streams.advance(stream, run, sum(size))
+            self._reader.streams.advance(stream, run, sum(run_sizes))
             if stream.index is not None:
-                update_index(stream, run[0], found[0])
+                update_index(stream, run[0], run_events[0])
             if len(stream.seqs) >= (stream.due or CHECKPOINT_EVENTS):
                 packer.keep(stream)
                 is_cut = True

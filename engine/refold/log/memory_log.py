@@ -97,15 +97,15 @@ class RamLog:
             self._records[place:] = [record for _, record in change.records]
             self._lasts[place:] = [last for last, _ in change.records]
         for table, key, value in change.rows:
-            held, keys = self._tables[table], self._keys[table]
+            rows, keys = self._tables[table], self._keys[table]
             place = bisect_left(keys, key)
             is_there = keys[place : place + 1] == [key]
             if value is None:
-                held.pop(key, None)
+                rows.pop(key, None)
                 if is_there:
                     del keys[place]
             else:
-                held[key] = value
+                rows[key] = value
                 if not is_there:
                     keys.insert(place, key)
         for last, record in change.erased:
@@ -164,11 +164,11 @@ class RamLog:
         keys = self._keys[table]
         if backwards:
             end = bisect_right(keys, first)
-            found = keys[max(end - limit, 0) : end][::-1]
+            keys = keys[max(end - limit, 0) : end][::-1]
         else:
             begin = bisect_left(keys, first)
-            found = keys[begin : begin + limit]
-        return [(key, self._tables[table][key]) for key in found]
+            keys = keys[begin : begin + limit]
+        return [(key, self._tables[table][key]) for key in keys]
 
     # Maintenance of the data in RAM.
 
@@ -187,8 +187,8 @@ class RamLog:
     def search(self, markers: Collection[bytes]) -> SearchCounts:
         """Return how often the markers occur in records and in the values of rows."""
         self._finish_change()
-        held = [*self._records, *(value for rows in self._tables.values() for value in rows.values())]
-        return SearchCounts(0, sum(map(len, held)), sum(part.count(marker) for part in held for marker in markers))
+        parts = [*self._records, *(value for rows in self._tables.values() for value in rows.values())]
+        return SearchCounts(0, sum(map(len, parts)), sum(part.count(marker) for part in parts for marker in markers))
 
     def release_memory(self) -> None:
         """Do nothing: all data is meant to be in RAM."""
@@ -196,8 +196,8 @@ class RamLog:
     def size_bytes(self) -> int:
         """Return the size of all records and rows in bytes."""
         self._finish_change()
-        rows = sum(len(key) + len(value) for held in self._tables.values() for key, value in held.items())
-        return sum(map(len, self._records)) + rows
+        rows_bytes = sum(len(key) + len(value) for rows in self._tables.values() for key, value in rows.items())
+        return sum(map(len, self._records)) + rows_bytes
 
     def copy(self, into: str) -> None:
         """Refuse: there is no file to copy."""

@@ -440,31 +440,31 @@ class Record:
     def actors(self) -> Sequence[int]:
         """The numbers of the events' actors."""
         if self.columns & COLUMN_ACTORS:
-            found: Sequence[int] = _U32[self.count].unpack_from(self.packed, self._actors_begin)
-            return found
+            column: Sequence[int] = _U32[self.count].unpack_from(self.packed, self._actors_begin)
+            return column
         return [self._actor] * self.count
 
     @property
     def causes(self) -> Sequence[int]:
         """The seqs of the events' causes, 0 for none."""
         if self.columns & COLUMN_CAUSES:
-            found: Sequence[int] = _U64[self.count].unpack_from(self.packed, self._causes_begin)
-            return found
+            column: Sequence[int] = _U64[self.count].unpack_from(self.packed, self._causes_begin)
+            return column
         return [self._cause] * self.count
 
     @property
     def occurred_ns(self) -> Sequence[int]:
         """When the events happened; the time of the commit if no other time was given."""
         if self.columns & COLUMN_OCCURRED:
-            found: Sequence[int] = _I64[self.count].unpack_from(self.packed, self._occurred_begin)
-            return found
+            column: Sequence[int] = _I64[self.count].unpack_from(self.packed, self._occurred_begin)
+            return column
         return [self.time_ns] * self.count
 
     @property
     def ends(self) -> Sequence[int]:
         """The end of each event's array, relative to the start of the first one."""
-        found: Sequence[int] = _U32[self.count].unpack_from(self.packed, self._ends_begin)
-        return found
+        column: Sequence[int] = _U32[self.count].unpack_from(self.packed, self._ends_begin)
+        return column
 
     @property
     def numbers(self) -> list[int]:
@@ -478,22 +478,22 @@ class Record:
         heads = self.heads
         if len(heads) == 1:
             return range(heads[0].version + 1, heads[0].version + self.count + 1)
-        versions, found = [head.version for head in heads], list[int]()
+        last_versions, versions = [head.version for head in heads], list[int]()
         for owner in self.owners:
-            versions[owner] += 1
-            found.append(versions[owner])
-        return found
+            last_versions[owner] += 1
+            versions.append(last_versions[owner])
+        return versions
 
     @property
     def commands(self) -> list[int]:
         """For each event, the seq at which its command began."""
-        command, found = self.command, list[int]()
+        command, commands = self.command, list[int]()
         if not any(mark & MARK_COMMAND for mark in set(self.marks)):
             return [command] * self.count
         for seq, mark in enumerate(self.marks, self.first_seq):
             command = seq if mark & MARK_COMMAND else command
-            found.append(command)
-        return found
+            commands.append(command)
+        return commands
 
     # Events.
 
@@ -725,22 +725,22 @@ def find_events(find: Callable[[int], "Buffer | None"], seqs: Sequence[int]) -> 
     return found
 
 
-def erase_bodies(record: bytes, places: Sequence[int], blank: Callable[[bytes], bytes], salt: bytes) -> bytes:
+def erase_bodies(packed: bytes, places: Sequence[int], blank: Callable[[bytes], bytes], salt: bytes) -> bytes:
     """Return a record without the bodies of some events, under a fresh salt; ``blank`` strips an event's array.
 
     Its link stays the same, and covers the digest from before the first erasure, which the record keeps as its origin.
     """
-    found = Record(record)
-    columns = found.to_columns()
+    record = Record(packed)
+    columns = record.to_columns()
     marks, arrays = bytearray(columns.marks), list(columns.arrays)
     for place in places:
         marks[place] |= FLAG_ERASED
         arrays[place] = blank(arrays[place])
     columns.marks, columns.arrays = marks, arrays
     head = Head(
-        *(found.first_seq, found.time_ns, found.command, salt),
-        origin=found.covered_digest(),
-        partition=found.partition,
-        key_id=found.key_id,
+        *(record.first_seq, record.time_ns, record.command, salt),
+        origin=record.covered_digest(),
+        partition=record.partition,
+        key_id=record.key_id,
     )
-    return found.link + encode(head, columns)
+    return record.link + encode(head, columns)

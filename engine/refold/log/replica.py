@@ -234,8 +234,8 @@ class ReplicaLog:
             try:
                 number = self.commits.append(self.position, packed, before)
             except AppendConflict:
-                if is_again and (found := self._read(self.position)) and found[0].packed == packed:
-                    return found[0].number
+                if is_again and (page := self._read(self.position)) and page[0].packed == packed:
+                    return page[0].number
                 if self.lost or self.commits.head() <= self.position:
                     self.check_last_commit()
                     self._compared = self.position, self.commits.connections
@@ -258,18 +258,18 @@ class ReplicaLog:
 
     def shared_rows(self, rows: Sequence[Row]) -> list[Row]:
         """Return the rows that other machines need, without deletions of rows that do not exist."""
-        found = list[Row]()
+        shared = list[Row]()
         for row in rows:
             table, key, value = row
             if is_local(row):
                 continue
             if value is not None:
-                found.append(row)
+                shared.append(row)
             elif (before := self.local.row(table, key)) is not None:
                 is_name = table == "names" and len(before) <= SEQ_BYTES
                 # The row itself would leave the erased stream's name on the server.
-                found.append((*_UNNAMED, before) if is_name else row)
-        return found
+                shared.append((*_UNNAMED, before) if is_name else row)
+        return shared
 
     def check(self, records: Sequence[Sealed], rows: Sequence[Row]) -> None:
         """Raise if a commit cannot be written here: once on the server, it would block every machine."""
@@ -335,7 +335,7 @@ class ReplicaLog:
     def _apply_all(self, *, may_erase: bool) -> bool:
         """Apply all commits of the server, or those before the next erasure; return whether all were applied."""
         with self.turns:
-            asked_at = time.monotonic()
+            since = time.monotonic()
             while page := self._read(self.position):
                 self._check_open()
                 self.known = max(self.known, page[-1].number)
@@ -343,9 +343,9 @@ class ReplicaLog:
                 if not may_erase and any(map(_is_erasure, commits)):
                     return False
                 self._apply(page, commits)
-                asked_at = time.monotonic()
+                since = time.monotonic()
             self._check_again()
-            self.whole_at = asked_at
+            self.whole_at = since
         return True
 
     def lag(self) -> Lag:
@@ -462,17 +462,17 @@ class ReplicaLog:
 
     def _take_in(self, number: int | None) -> None:
         """Refresh the copy if it is behind a commit number, or behind the server's last commit if that is ``None``."""
-        asked_at = 0.0
+        since = 0.0
         if number is None:  # Without holding `turns`: the server may take long to answer.
-            known, asked_at, number = self.position, time.monotonic(), self.commits.head()
+            known, since, number = self.position, time.monotonic(), self.commits.head()
             if number < known:
                 raise self._lost_commits_error()
         with self.turns:  # A commit of this machine is in the copy once its turn is over.
             is_behind = number > self.position
             if is_behind:
                 self.known = max(self.known, number)
-            elif asked_at and number == self.position:
-                self.whole_at = max(self.whole_at, asked_at)
+            elif since and number == self.position:
+                self.whole_at = max(self.whole_at, since)
         if is_behind or self.lost or self._connections != self.commits.connections:
             self.refresh()
 
@@ -543,11 +543,11 @@ def _current_bytes(commit: Commit, log: Log) -> bytes | None:
 
 def _is_known(log: ReplicaLog, last: int, packed: bytes) -> bool:
     """Return whether a copy has a record, or its remains after an erasure that has not reached the server yet."""
-    found = log.read(last - 1, last)
-    if found == [(last, packed)]:
+    records = log.read(last - 1, last)
+    if records == [(last, packed)]:
         return True
-    left = Record(found[0][1]) if found and found[0][0] == last else None
-    return left is not None and left.has_origin and left.link == Record(packed).link
+    remains = Record(records[0][1]) if records and records[0][0] == last else None
+    return remains is not None and remains.has_origin and remains.link == Record(packed).link
 
 
 def _is_erasure(commit: Commit) -> bool:
@@ -661,14 +661,14 @@ class ReplicaFiles:
 
     def search(self, markers: Collection[bytes]) -> SearchCounts:
         """Return how often the markers occur in the copy, and in the readable bytes of the server's commits."""
-        found, after = self._log.local.files.search(markers), 0
+        local, after = self._log.local.files.search(markers), 0
         size = occurrences = 0
         with self._log.turns:
             while page := self._log.commits.read(after):
                 after = page[-1].number
                 size += sum(len(packed) for _, packed in page)
                 occurrences += sum(packed.count(marker) for _, packed in page for marker in markers)
-        return SearchCounts(found.files, found.bytes + size, found.occurrences + occurrences)
+        return SearchCounts(local.files, local.bytes + size, local.occurrences + occurrences)
 
     def release_memory(self) -> None:
         """Release memory that is held only because data was read once."""
@@ -711,5 +711,5 @@ class ReplicaFiles:
             raise  # It says nothing about the stored commits.
         except StoreError as error:
             problems.append(str(error))
-        told = (number for number, lasts in differing.items() if not lasts <= erased)
-        return [*(f"commit {number} of {log.commits.name} is not what this copy has" for number in told), *problems]
+        numbers = (number for number, lasts in differing.items() if not lasts <= erased)
+        return [*(f"commit {number} of {log.commits.name} is not what this copy has" for number in numbers), *problems]

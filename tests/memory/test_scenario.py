@@ -115,6 +115,41 @@ class TestWindows:
         chat.set_window_tokens(10)
         assert len(memory.what_if(window_tokens=30).conversation("chat").window()) == 3
 
+    @pytest.mark.parametrize("eviction", ["fifo", "least-recalled", "least-important", "fifo-recall"])
+    @pytest.mark.parametrize("budget", [30, 45, 60, 500])
+    def test_a_budget_below_the_system_prompt(self, budget: int, eviction: str) -> None:
+        """A prompt that does not fit is not pinned, in a scenario as in a conversation."""
+
+        def fill(tokens: int) -> Memory:
+            memory = Memory(clock_ns=lambda: DAY_NS, random_bytes=Random(7).randbytes)
+            chat = memory.conversation("chat", window_tokens=tokens, eviction=eviction)
+            for words in (40, 15):
+                chat.append("system", "You are a clerk.", tokens=words)
+            say(chat, "one", "two", "three")
+            chat.fork("fork").append("user", "in the fork", tokens=10)
+            return memory
+
+        scenario, real = fill(500).what_if(window_tokens=budget), fill(budget)
+        for name in ("chat", "fork"):
+            there, wanted = scenario.conversation(name), real.conversation(name)
+            assert [(each.seq, each.pinned) for each in there.window()] == [
+                (each.seq, each.pinned) for each in wanted.window()
+            ]
+            assert there.token_count() == wanted.token_count() <= budget
+        assert scenario.state_hash() == scenario.memory.state_hash()
+        assert scenario.state_hash() == real.state_hash()
+
+    def test_a_group_whose_pin_does_not_fit(self) -> None:
+        call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        memory = Memory()
+        chat = memory.conversation("chat", window_tokens=500)
+        chat.append("assistant", None, tool_calls=[call], pinned=True, tokens=20)
+        say(chat, "one")
+        chat.append("tool", "found", tool_call_id="c1", tokens=30)
+        say(chat, "two")
+        assert texts(memory.what_if(window_tokens=40).conversation("chat")) == ["one", "two"]
+        assert texts(memory.what_if(window_tokens=60).conversation("chat")) == [None, "found", "two"]
+
     def test_an_event_left_out(self) -> None:
         memory = Memory()
         chat = memory.conversation("chat")

@@ -131,4 +131,5 @@ def _details(document: dict[str, Any], scenario: "Scenario", chat: "Conversation
     if chat is not None:
         yield ((f"the window of {output.shorten(chat.id)} would be", "bold"),)
         for message in scenario.conversation(chat.id).window():
-            yield f"seq {message.seq}  {message.role}: {output.shorten(str(message.content))}"
+            head = f"seq {message.seq}  "
+            yield f"{head}{output.message_text(message, output.free_columns(len(head)))}"

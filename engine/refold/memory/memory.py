@@ -474,11 +474,12 @@ class Memory:
     ) -> "Scenario":
         """Return the memory as it would be with another budget, eviction, ranking or threshold, or without some events.
 
-        Budget and eviction apply to every conversation. ``dedupe`` undoes merges whose cosine does not exceed it. It
-        can only undo: the log does not record which additions were asked to merge, so a value below the threshold in
-        use and the cosine of every merge raises ``InvalidInput``. ``without`` takes seqs or results. Nothing is
-        written. States are folded from the log when read, in at most a quarter of ``memory_bytes``. Recalls, decay and
-        pruning stay as recorded; ``Scenario.diff`` lists the recalls that would have found others.
+        Budget and eviction apply to every conversation; a pin that does not fit the budget is dropped. ``dedupe``
+        undoes merges whose cosine does not exceed it. It can only undo: the log does not record which additions were
+        asked to merge, so a value below the threshold in use and the cosine of every merge raises ``InvalidInput``.
+        ``without`` takes seqs or results. Nothing is written. States are folded from the log when read, in at most a
+        quarter of ``memory_bytes``. Recalls, decay and pruning stay as recorded; ``Scenario.diff`` lists the recalls
+        that would have found others.
 
         >>> memory = Memory()
         >>> memory.profile().set("theme", "dark")

@@ -508,6 +508,19 @@ class Window:
         self.repinned ^= {message_id}
         self._fill([_set_pinned(message, pinned) if message.id == message_id else message for message in self.live()])
 
+    def release_pins(self) -> None:
+        """Unpin the newest groups whose pins do not fit the budget.
+
+        A log has none, because what pins them is refused; in a scenario, the budget can be smaller.
+        """
+        while self.pinned_tokens > self.window_tokens:
+            live = self.live()
+            leaders = [self.owners.get(message.id, message.id) for message in live]
+            newest = next(leader for leader in reversed(leaders) if leader in self.pinned)
+            members = {each.id for each, leader in zip(live, leaders, strict=True) if each.pinned and leader == newest}
+            self.repinned ^= members
+            self._fill([_set_pinned(each, False) if each.id in members else each for each in live])  # noqa: FBT003
+
     def replace(self, event: MessageReplaced, stamp: Stamp) -> None:
         """Replace the content of a message in place; answers to calls that it no longer makes leave."""
         self.replaced[event.id] = stamp.seq
@@ -639,6 +652,13 @@ EVICTION: Final = _Policies(
 )
 """Eviction by the policy number that a conversation recorded when it was opened."""
 
+
+def _make_room(window: Window) -> None:
+    if window.pinned_tokens > window.window_tokens:
+        window.release_pins()
+    EVICTION[window.policy](window)
+
+
 _STALE_PARTS: Final = 2
 """A heap or a queue is rebuilt once more than ``1 / _STALE_PARTS`` of it is stale."""
 
@@ -681,7 +701,7 @@ def _message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> N
     else:
         window.enter(message)
     if window.tokens > window.limit:
-        EVICTION[window.policy](window)
+        _make_room(window)
 
 
 @WINDOW.on_run(MessageAppended)
@@ -706,7 +726,7 @@ def _messages_appended(window: Window, stamps: Sequence[Stamp], events: Sequence
         for message in map(Message, events, stamps):
             window.enter(message)
     if window.tokens > window.limit:
-        EVICTION[window.policy](window)
+        _make_room(window)
 
 
 @WINDOW.on(WindowCleared)
@@ -725,20 +745,20 @@ def _message_removed(window: Window, stamp: Stamp, event: MessageRemoved) -> Non
 def _message_replaced(window: Window, stamp: Stamp, event: MessageReplaced) -> None:
     window.replace(event, stamp)
     if window.tokens > window.limit:
-        EVICTION[window.policy](window)
+        _make_room(window)
 
 
 @WINDOW.on(MessagePinned)
 def _message_pinned(window: Window, stamp: Stamp, event: MessagePinned) -> None:
     window.pin(event.id, pinned=event.pinned)
     if window.tokens > window.limit:  # What was pinned may exceed the part of the budget that a policy fills.
-        EVICTION[window.policy](window)
+        _make_room(window)
 
 
 @WINDOW.on(WindowResized)
 def _window_resized(window: Window, stamp: Stamp, event: WindowResized) -> None:
     window.set_policy(window.policy, event.window_tokens)
-    EVICTION[window.policy](window)
+    _make_room(window)
 
 
 @WINDOW.on(MessagesRecalled)
@@ -755,7 +775,7 @@ def _message_rated(window: Window, stamp: Stamp, event: MessageRated) -> None:
 def _window_summarized(window: Window, stamp: Stamp, event: WindowSummarized) -> None:
     if window.policy == POLICIES["summary"]:
         window.summarize(summary_message(event, stamp), event.origin)
-        EVICTION[window.policy](window)
+        _make_room(window)
 
 
 @WINDOW.on(StateImported)
@@ -768,7 +788,7 @@ def _state_imported(window: Window, stamp: Stamp, event: StateImported) -> None:
     for message in imported_messages(event, stamp):
         window.enter(message)
     if window.tokens > window.limit and window.policy:
-        EVICTION[window.policy](window)
+        _make_room(window)
 
 
 @WINDOW.on(ForkDropped)

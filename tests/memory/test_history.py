@@ -199,3 +199,18 @@ def test_an_open_batch_sees_what_it_has_restored() -> None:
         assert texts(chat) == ["elsewhere", "a", "b"]
         assert chat.message(said.id) is not None
     assert texts(chat) == ["elsewhere", "a", "b"]
+
+
+def test_a_step_of_a_replay_has_the_tokens_and_the_budget_after_it(memory: Memory) -> None:
+    chat = memory.conversation("chat", window_tokens=8)
+    chat.append("user", "one", tokens=3)
+    memory.conversation("chat").set_window_tokens(10)
+    for tokens in (4, 5):
+        chat.append("user", "more", tokens=tokens)
+    fork = chat.fork("fork")
+    fork.append("user", "in the fork", tokens=2)
+    for each in (chat, fork):
+        steps = list(each.replay())
+        reads = [(step.after.token_count(), step.after.window_tokens) for step in steps]
+        assert [(step.tokens, step.window_tokens) for step in steps] == reads
+    assert (steps[-1].tokens, steps[-1].window_tokens) == (7, 10)

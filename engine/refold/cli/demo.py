@@ -112,7 +112,7 @@ def _show_steps(steps: "Sequence[Step]", console: Console, *, style: str = "") -
         message = step.after.window(last=1)[0]
         is_user = message.role == "user"
         console.line(
-            (f"   {token_bar(step.after.token_count(), step.after.window_tokens)}  ", "dim"),
+            (f"   {token_bar(step.tokens, step.window_tokens)}  ", "dim"),
             ("Alice  " if is_user else "agent  ", "green" if is_user else "magenta"),
             (str(message.content), "" if is_user else style),
         )
@@ -130,7 +130,7 @@ def _explain(memory: "Memory", console: Console) -> dict[str, Any]:
     console.line(f"   event {message.seq:>2}  Alice said: {message.content}")
     console.line(
         (f"   event {step.stamp.seq:>2}  The agent forgot it", "bold yellow"),
-        f", because {wanted} tokens did not fit into {step.after.window_tokens}:",
+        f", because {wanted} tokens did not fit into {step.window_tokens}:",
     )
     console.line(f'             "{new.content}" came in, and the oldest had to go.')
     shown = [stamp.seq for event, stamp in chat.events() if type(event).__name__ == "ContextShown"][-1]

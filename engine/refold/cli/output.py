@@ -338,8 +338,8 @@ def step_json(memory: "Memory", step: "Step") -> dict[str, Any]:
 
     return {
         **event_json(memory, Recorded(step.event, step.stamp)),
-        "tokens": step.after.token_count(),
-        "window_tokens": step.after.window_tokens,
+        "tokens": step.tokens,
+        "window_tokens": step.window_tokens,
         "changes": [change_json(change) for change in step.changes],
         "evicted": [message_json(message) for message in step.evicted],
     }

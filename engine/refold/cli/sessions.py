@@ -316,7 +316,7 @@ def _step_lines(memory: "Memory", step: "Step", *, full: bool) -> Iterator[Line]
     from refold.importers.values import event_name
 
     recorded = Recorded(step.event, step.stamp)
-    bar = output.token_bar(step.after.token_count(), step.after.window_tokens)
+    bar = output.token_bar(step.tokens, step.window_tokens)
     name, origin = event_name(recorded), output.origin_text(step.stamp)
     used_chars = 14 + len(bar) + len(name) + len(origin)
     text = "" if full else f"  {output.event_text(memory, recorded, output.free_columns(used_chars))}"

@@ -752,7 +752,7 @@ class Conversation(ConversationHandle):
     def replay(self, *, after: int = 0, until: int | None = None) -> "Iterator[Step]":
         """Return the steps with ``after < seq <= until``: event, changes, evictions, and the states before and after.
 
-        >>> [step.after.token_count() - step.before.token_count() for step in chat.replay()][:2]
+        >>> [step.tokens for step in chat.replay()][:2]
         [0, 2]
         """
         checks.count(after, "after")

@@ -576,7 +576,11 @@ def drop_board(state: State) -> Event | None:
 
 
 class Step(Struct, frozen=True):
-    """One step of a replay: the event, its changes, the messages that it evicted, and the states around it."""
+    """One step of a replay: the event, its changes, the messages that it evicted, and the states around it.
+
+    ``tokens`` and ``window_tokens`` are the tokens in the window just after, and its budget. Reading them takes no
+    time, while each read of ``before`` and ``after`` folds events again.
+    """
 
     event: Event
     stamp: Stamp
@@ -586,6 +590,8 @@ class Step(Struct, frozen=True):
     """The conversation just after, a frozen ``Conversation``."""
     changes: tuple[Change, ...]
     evicted: tuple[Message, ...]
+    tokens: int = 0
+    window_tokens: int = 0
 
     def __str__(self) -> str:
         rows = [f"{self.stamp.seq} {fold.NAMES.get(type(self.event), 'unknown')} in {self.stamp.stream}"]
@@ -622,7 +628,9 @@ def _steps(
         before, shown = shown, _comparable_state(state)
         changes = tuple(_changes(name_of(key), before, shown))
         evicted = tuple(_evicted_messages(event, stamp, before.live, shown.live))
-        yield Step(event, stamp, frozen(stamp.seq - 1), frozen(stamp.seq), changes, evicted)
+        window, after = state.part(WINDOW), frozen(stamp.seq)
+        budget = window.window_tokens if window.policy else after.window_tokens
+        yield Step(event, stamp, frozen(stamp.seq - 1), after, changes, evicted, window.tokens, budget)
 
 
 @reports_damage

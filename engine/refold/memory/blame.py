@@ -69,10 +69,10 @@ _VALUES: Final[dict[str, Callable[[Any], Any]]] = {
 def board_revisions(core: Core, stream: str, fields: Sequence[str], at: int | None) -> list[Revision]:
     """Return the values of some fields of a board up to a seq, for every node that the board was at."""
     changes = core.events(EventFilter((), (BoardChanged, BoardMessageAppended)), stream, until=at)
-    given = (field for event, _ in changes for field in fields_of(event))
-    named = dict.fromkeys(field for field in given if field.partition("@")[0] in fields)
-    found = [revision for field in named for revision in revisions(core, stream, "board", field, at)]
-    return sorted(found, key=lambda revision: revision.seq)
+    changed = dict.fromkeys(field for event, _ in changes for field in fields_of(event))
+    own = [field for field in changed if field.partition("@")[0] in fields]
+    values = [revision for field in own for revision in revisions(core, stream, "board", field, at)]
+    return sorted(values, key=lambda revision: revision.seq)
 
 
 def fields_of(event: Event) -> tuple[str, ...]:
@@ -93,25 +93,25 @@ def holds_key(kind: str, key: str, state: State) -> bool:
 def revisions(core: Core, stream: str, kind: str, key: str, at: int | None) -> list[Revision]:
     """Return the values that a key of a stream had up to a seq, oldest first, with its removals in between."""
     until = core.engine.reader.current_head() if at is None else at
-    found = sorted(_setters(core, stream, kind, key, until), key=lambda recorded: recorded.stamp.seq)
+    setters = sorted(_setters(core, stream, kind, key, until), key=lambda recorded: recorded.stamp.seq)
     revised: list[Revision] = []
     turns: dict[int, int] = {}
-    for place, recorded in enumerate(found):
+    for place, recorded in enumerate(setters):
         revised += _values(core, kind, key, recorded, turns)
         seq, last = recorded.stamp.seq, revised[-1]
-        held = 0 if last.removed or last.erased else seq
-        if place + 1 < len(found):
-            following = found[place + 1]
-            end, is_settled = following.stamp.seq - 1, held and getattr(following.event, "prior", 0) == held
+        current = 0 if last.removed or last.erased else seq
+        if place + 1 < len(setters):
+            following = setters[place + 1]
+            end, is_settled = following.stamp.seq - 1, current and getattr(following.event, "prior", 0) == current
         else:
             end = until
-            is_settled = core.read_written(stream, partial(setter_of, kind, key, known=seq), until) == held
+            is_settled = core.read_written(stream, partial(setter_of, kind, key, known=seq), until) == current
         # A value that exists at the end may have been missing in between.
         if is_settled and not _has_bases(core):
             continue
         spans = [(own, min(last_seq, end)) for own, last_seq in origins(core, stream, until) if last_seq > seq]
         if not is_settled or any(_may_be_restored(core, own, seq, last_seq) for own, last_seq in spans):
-            revised += _indirect_changes(core, reversed(spans), kind, key, held, seq)
+            revised += _indirect_changes(core, reversed(spans), kind, key, current, seq)
     return revised
 
 
@@ -223,18 +223,18 @@ def _values(core: Core, kind: str, key: str, recorded: Recorded, turns: dict[int
 
 
 def _indirect_changes(
-    core: Core, spans: Iterable[tuple[str, int]], kind: str, key: str, held: int, after: int
+    core: Core, spans: Iterable[tuple[str, int]], kind: str, key: str, current: int, after: int
 ) -> Iterator[Revision]:
     """Yield the events that removed a value, or brought one back, without naming its key.
 
-    ``held`` is the seq of the event that set the value, 0 for none. ``spans`` are the streams to look in, the origins
-    of a fork first, each with the seq up to which it counts.
+    ``current`` is the seq of the event that set the value, 0 for none. ``spans`` are the streams to look in, the
+    origins of a fork first, each with the seq up to which it counts.
     """
     kinds = ("state", "temp") if kind == "state" and key.startswith(TEMP) else (kind,)
     enders = tuple(event_type for event_type in fold.TAGS if set(kinds) & set(event_type.ends))
     sought = EventFilter((), (*enders, StateImported), FLAG_BASE | FLAG_ERASED)
-    found = ((own, each) for own, until in spans for each in core.events(sought, own, after=after, until=until))
-    for stream, recorded in found:
+    events = ((own, each) for own, until in spans for each in core.events(sought, own, after=after, until=until))
+    for stream, recorded in events:
         is_of_others = recorded.event.subject[0] != kind and not isinstance(recorded.event, (*enders, StateImported))
         if is_of_others and not recorded.stamp.flags & FLAG_BASE:  # An erased event removes the value it had replaced.
             continue
@@ -242,14 +242,14 @@ def _indirect_changes(
         if isinstance(recorded.event, enders):
             now = 0
         else:
-            now = core.read_written(stream, partial(setter_of, kind, key, known=held or after), seq)
-        if now != held:
+            now = core.read_written(stream, partial(setter_of, kind, key, known=current or after), seq)
+        if now != current:
             event, stamp = recorded
             name, turn = fold.NAMES[type(event)], turn_of(core, recorded)
             value = _value_at(core, stream, kind, key, seq) if now else None
             times = (stamp.time_ns, stamp.occurred_ns, stamp.actor, stamp.cause)
             yield Revision(key, value, seq, stream, name, *times, turn, removed=not now)
-        held = now
+        current = now
 
 
 def setter_of(kind: str, key: str, state: State, known: int) -> int:
@@ -337,8 +337,8 @@ def skill_revisions(core: Core, stream: str, name: str, line: int | None, at: in
 
 
 def _line_revisions(core: Core, stream: str, text_id: str, line: int | None, until: int) -> list[Revision]:
-    found = core.events(EventFilter((text_id.encode(),)), stream, until=until)
-    lines = _lines([each for each in found if isinstance(each.event, _WRITING) and each.event.id == text_id])
+    events = core.events(EventFilter((text_id.encode(),)), stream, until=until)
+    lines = _lines([each for each in events if isinstance(each.event, _WRITING) and each.event.id == text_id])
     if line is None:
         return [_line_revision(core, number, each) for number, each in enumerate(lines, 1)]
     checks.count(line, "line")
@@ -370,14 +370,14 @@ def _lines(chain: Sequence[Recorded]) -> list[_LineVersion]:
 
 
 def _earlier_lines(line: _LineVersion) -> list[_LineVersion]:
-    found, waiting, seen = list[_LineVersion](), [line], set[int]()
+    earlier, waiting, seen = list[_LineVersion](), [line], set[int]()
     while waiting:
         each = waiting.pop()
         if id(each) not in seen:
             seen.add(id(each))
-            found.append(each)
+            earlier.append(each)
             waiting += each.before
-    return sorted(found, key=lambda each: each.recorded.stamp.seq)
+    return sorted(earlier, key=lambda each: each.recorded.stamp.seq)
 
 
 def _line_revision(core: Core, number: int, line: _LineVersion) -> Revision:

@@ -301,7 +301,7 @@ class Conversation(ConversationHandle):
         """
         from refold.memory import messages  # noqa: PLC0415 - as above
 
-        cited, given = self._source_seqs(options), parse_options(options)
+        cited, request_id = self._source_seqs(options), parse_options(options).request_id
         request = ("recall", query, top_k, None if roles is None else list(roles))
         hits = messages.search(self._core, self._stream, self._at, query, top_k=top_k, roles=roles, explain=False)
         event = MessagesRecalled(
@@ -309,7 +309,7 @@ class Conversation(ConversationHandle):
         )
         noted = self._write(event, request, options)
         assert noted is not None, "a recall is always recorded"
-        is_ours = noted[0] is event or given.request_id is None
+        is_ours = noted[0] is event or request_id is None
         return hits if is_ours else messages.recall_hits(self._core, self._stream, noted)
 
     @mutation
@@ -486,9 +486,9 @@ class Conversation(ConversationHandle):
         """
         from refold.memory import edits  # noqa: PLC0415 - as above
 
-        given = edits.Content(content, tokens, name, tool_calls, tool_call_id, metadata)
+        new = edits.Content(content, tokens, name, tool_calls, tool_call_id, metadata)
         write = partial(self._write, options=options)
-        return edits.replace(self._core, self._stream, _key(message), given, self._source_seqs(options), write)
+        return edits.replace(self._core, self._stream, _key(message), new, self._source_seqs(options), write)
 
     @mutation
     def pin(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:
@@ -663,14 +663,11 @@ class Conversation(ConversationHandle):
             if "window" in wanted and window_tokens is not None:
                 self.set_window_tokens(window_tokens, sources=options.get("sources", ()))
             for view in ("scratchpad", "state"):
-                now, held = core.read(stream, Pads.of, None), then if view in wanted else before
-                for make in held.changes(view, now, sources):
+                now, target_pads = core.read(stream, Pads.of, None), then if view in wanted else before
+                for make in target_pads.changes(view, now, sources):
                     self._write(make, (), {})
 
-        if batches.active_batch(core.engine) is not None:
-            write()
-        else:
-            memory_snapshot.write_whole(core, write, parse_options(options).expected)
+        memory_snapshot.write_whole(core, write, parse_options(options).expected)
 
     def _write_with(
         self, decide: Decide, request: tuple[Any, ...], options: MutationOptions, go_on: Callable[[], None] | None
@@ -686,10 +683,7 @@ class Conversation(ConversationHandle):
             self._write(decide, request, options)
             go_on()
 
-        if batches.active_batch(core.engine) is not None:
-            write()
-        else:
-            memory_snapshot.write_whole(core, write, parse_options(options).expected)
+        memory_snapshot.write_whole(core, write, parse_options(options).expected)
 
     @mutation
     def fork(

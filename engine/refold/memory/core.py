@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from refold import checks, fold
-from refold.engine import batch as batches
 from refold.engine import reader
 from refold.engine.batch import active_batch
 from refold.engine.conflicts import ANY, EXISTS, NO_STREAM, check_version
@@ -262,7 +261,7 @@ class Core:
     def read(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
         """Apply ``query`` to a stream's state: at a seq, in this context's batch, or live."""
         if at is None:
-            batch = batches.active_batch(self.engine)
+            batch = active_batch(self.engine)
             if batch is not None:
                 with self.engine.reader.state_lock:
                     return query(batch.transaction.state(self.key(stream)))
@@ -273,7 +272,7 @@ class Core:
 
         If the batch has read and changed the stream, that is the batch's state, else the committed state.
         """
-        batch = None if at is not None else batches.active_batch(self.engine)
+        batch = None if at is not None else active_batch(self.engine)
         key = self.key(stream)
         if batch is not None and key in batch.transaction.reads and batch.transaction.places.get(key):
             return self.read(stream, query, at)
@@ -281,7 +280,7 @@ class Core:
 
     def read_key(self, stream: str, keys: KeyMap[V], key: str, at: int | None) -> V | None:
         """Return the value of a key, or ``None`` if there is none; an open batch registers a read of that key only."""
-        batch = None if at is not None else batches.active_batch(self.engine)
+        batch = None if at is not None else active_batch(self.engine)
         if batch is not None:
             value: V | None = batch.transaction.value(self.key(stream), keys, key)
             return value
@@ -289,7 +288,7 @@ class Core:
 
     def look(self, stream: str, view: View[Any], query: Callable[[fold.State], T], at: int | None) -> T:
         """Apply ``query`` to a view of a stream's state, this context's batch included, without registering a read."""
-        batch = None if at is not None else batches.active_batch(self.engine)
+        batch = None if at is not None else active_batch(self.engine)
         if batch is not None:
             with self.engine.reader.state_lock:
                 return query(batch.transaction.look(self.key(stream), view))
@@ -301,7 +300,7 @@ class Core:
 
     def event(self, seq: int) -> Recorded:
         """Return the event at a seq, on any branch, or at a provisional seq of this context's batch."""
-        if seq < 0 and (batch := batches.active_batch(self.engine)) is not None:
+        if seq < 0 and (batch := active_batch(self.engine)) is not None:
             return batch.transaction.recorded_event(place_of(seq))
         with self.engine.reader.state_lock:
             return self.engine.reader.loader.recorded_events([seq])[0]
@@ -326,7 +325,7 @@ class Core:
         """Apply ``query`` to a stream's state after an event, or before it; the event can belong to the open batch."""
         if stamp.seq > 0:
             return self.read_written(stream, query, stamp.seq - is_before)
-        batch = batches.active_batch(self.engine)
+        batch = active_batch(self.engine)
         assert batch is not None, "a provisional event outside a batch"
         with self.engine.reader.state_lock:
             return query(batch.transaction.state_before(self.key(stream), place_of(stamp.seq) + (not is_before)))
@@ -356,7 +355,7 @@ class Core:
 
     def _answer(self, request: Request) -> Recorded | None:
         """Return the last event of an answered request, once reads show it; raise ``LookupError`` if not answered."""
-        batch = batches.active_batch(self.engine)
+        batch = active_batch(self.engine)
         if batch is not None and request.id_hash in batch.transaction.requests:
             places = batch.transaction.answer_places(request)
             return batch.transaction.recorded_event(places[-1]) if places else None
@@ -368,15 +367,17 @@ class Core:
 
     def request(self, request_id: str, stream: str, call: tuple[Any, ...]) -> Request:
         """Return a request as the store keeps it; on a branch, answers of its ancestors before the fork also count."""
-        given, keyed_hash = checks.request_id(request_id), self.engine.reader.keyed_hash
+        packed_id, keyed_hash = checks.request_id(request_id), self.engine.reader.keyed_hash
         verb_hash = keyed_hash(b"verb" + pack_json([stream.partition("/")[0], call[0]]))
         content_hash = keyed_hash(b"call" + pack_json([stream, *call]))
         call_hash = verb_hash[:VERB_BYTES] + content_hash[VERB_BYTES:]
         if not self.branch:
-            return Request(keyed_hash(b"id" + given), call_hash)
+            return Request(keyed_hash(b"id" + packed_id), call_hash)
         with self.engine.reader.state_lock:
             bounds = self.engine.reader.streams.bounds(self.branch, self.engine.reader.head)
-        own, *elders = [(keyed_hash(reader.request_prefix(branch) + given), until) for branch, until in bounds.items()]
+        own, *elders = [
+            (keyed_hash(reader.request_prefix(branch) + packed_id), until) for branch, until in bounds.items()
+        ]
         return Request(own[0], call_hash, tuple(elders))
 
     def find_answer(self, request_id: str, stream: str, call: tuple[Any, ...]) -> list[Event] | None:
@@ -386,7 +387,7 @@ class Core:
             self._answer(request)
         except LookupError:
             return None
-        batch = batches.active_batch(self.engine)
+        batch = active_batch(self.engine)
         if batch is not None and request.id_hash in batch.transaction.requests:
             return [batch.transaction.events[place] for place in batch.transaction.answer_places(request)]
         return self.engine.reader.answer_events(request)
@@ -409,7 +410,7 @@ class Core:
 
     def version(self, stream: str) -> int:
         """Return the version of a stream, including the events that this context's batch has added."""
-        batch = batches.active_batch(self.engine)
+        batch = active_batch(self.engine)
         if batch is None:
             return self.engine.reader.version(self.key(stream))
         return batch.transaction.version(self.key(stream))
@@ -437,13 +438,13 @@ class Core:
 
         The message's stamp is filled in regardless.
         """
-        batch = batches.active_batch(self.engine)
+        batch = active_batch(self.engine)
         assert batch is not None, "a provisional result outside a batch"
         batch.transaction.messages.append((place_of(message.stamp.seq), message))
 
     def date_note(self, note: Note, stamp: Stamp) -> Note:
         """Return a note; if it belongs to this context's batch, the engine fills in its time at the commit."""
-        batch = batches.active_batch(self.engine)
+        batch = active_batch(self.engine)
         if batch is not None and stamp.seq < 0:
             note = Note(note.day, note.text, None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
             batch.transaction.notes.append((place_of(stamp.seq), note))
@@ -499,8 +500,8 @@ class Handle:
         A repeated ``request_id`` must come with the same ``call`` as the first. The actor and cause of ``origin`` apply
         only if the context sets none.
         """
-        core = self._core
-        engine, request = core.engine, None
+        core, engine = self._core, self._core.engine
+        request: Request | None = None
         expected: object = ANY
         if self._at is not None:
             core.refuse_frozen(self._stream, self._at)

@@ -43,9 +43,9 @@ def pop(core: Core, stream: str, cited: tuple[int, ...], write: Callable[..., Re
 
 def _message_before(core: Core, stream: str, message_id: str, noted: Recorded) -> Message:
     """Return a message as it was in the window before an event; one that was erased since has no content."""
-    found = core.read_around(stream, lambda state: state.part(WINDOW).find(message_id), noted.stamp, is_before=True)
-    assert found is not None, f"seq {noted.stamp.seq} is about a message that was not there"
-    return found
+    message = core.read_around(stream, lambda state: state.part(WINDOW).find(message_id), noted.stamp, is_before=True)
+    assert message is not None, f"seq {noted.stamp.seq} is about a message that was not there"
+    return message
 
 
 # Replacing the content.
@@ -64,17 +64,17 @@ class Content(NamedTuple):
     def as_event(self, core: Core, role: str) -> MessageAppended:
         """Check the content, count its tokens, and return it as the event of a message with a role."""
         tokens = core.counter if self.tokens is None else checks.tokens(self.tokens)
-        given = (self.name, self.tool_calls, self.tool_call_id, self.metadata)
-        return message_event((), "", role, self.content, tokens, False, *given)  # noqa: FBT003 - a field of the row
+        rest = (self.name, self.tool_calls, self.tool_call_id, self.metadata)
+        return message_event((), "", role, self.content, tokens, False, *rest)  # noqa: FBT003 - a field of the row
 
 
 def replace(
-    core: Core, stream: str, key: str | int, given: Content, cited: tuple[int, ...], write: Callable[..., Any]
+    core: Core, stream: str, key: str | int, content: Content, cited: tuple[int, ...], write: Callable[..., Any]
 ) -> Message:
     """Replace the content of a message in a window and return the new message."""
     # Tokens are counted here, with no lock held; the role of a message never changes.
     known = core.read_lightly(stream, lambda state: state.part(WINDOW).find(key), None)
-    made = given.as_event(core, known.role if known is not None else "assistant" if given.tool_calls else "tool")
+    made = content.as_event(core, known.role if known is not None else "assistant" if content.tool_calls else "tool")
     before: list[Message] = []
 
     def decide(state: State) -> Event:
@@ -82,13 +82,13 @@ def replace(
         live = window.find(key)
         if live is None:
             raise NotFound(f"message {checks.brief(key)} is not in the window of {stream}; see window()")
-        new = made if made.role == live.role else given.as_event(core, live.role)
+        new = made if made.role == live.role else content.as_event(core, live.role)
         event = _replacement_event(core, window, live, new, cited)
         before.append(live)
         return event
 
-    call = ("replace", key, made.text, made.parts, made.name, made.calls, given.tool_call_id, made.extra, given.tokens)
-    noted = write(decide, call)
+    call = ("replace", key, made.text, made.parts, made.name, made.calls)
+    noted = write(decide, (*call, content.tool_call_id, made.extra, content.tokens))
     event: Any = noted.event
     return replace_content(before[-1] if before else _message_before(core, stream, event.id, noted), event, noted.stamp)
 

@@ -20,7 +20,6 @@ from refold.memory.subjects import (
     Subject,
     find_subjects,
     messages_by,
-    name_of,
     spans_of,
     stays,
     stretches,
@@ -245,7 +244,7 @@ def _citations(core: Core, seq: int, at: int) -> list[Recorded]:
 def influence_of(core: Core, frozen: int | None, x: object, conversation: object) -> Influence:
     """Return the turns that held what a caller refers to."""
     at = core.engine.reader.current_head() if frozen is None else frozen
-    found = find_subjects(core, x, name_of(conversation), at, has_values=True)
+    found = find_subjects(core, x, conversation, at, has_values=True)
     about = str(found[0]) if len(found) == 1 else checks.brief(x)
     return influence(core, found, about, at)
 

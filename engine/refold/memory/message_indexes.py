@@ -63,6 +63,17 @@ class MessageReplacement(NamedTuple):
     """Whether the message first came in the same stream."""
 
 
+class SearchRows(NamedTuple):
+    """The rows that a search looks at, with masks of those that were not dropped, and the messages replaced among them.
+
+    A mask is ``None`` for all rows.
+    """
+
+    views: list[MessageView]
+    masks: list[NDArray[np.bool_] | None]
+    replacements: list[MessageReplacement]
+
+
 class _IndexState:
     """An index, the seq up to which it is filled, and the states that its conversation continued from."""
 
@@ -142,16 +153,16 @@ class _KnownTerms:
     def of(self, reader: Reader) -> Callable[[MessageRow], MessageTerms | None]:
         """Return a function that looks up messages, which must come in the order of the log."""
         reader.more_rows = partial(self._make_rows, reader)
-        at, found = -1, None
+        at, terms = -1, None
 
         def look_up(message: MessageRow) -> MessageTerms | None:
-            nonlocal at, found
+            nonlocal at, terms
             page = page_of(message.seq)
             if page != at:
-                at, found = page, reader.known_messages(page)
-                if found is None and (page + 1) * KNOWN_EVENTS_COUNT <= reader.head:
+                at, terms = page, reader.known_messages(page)
+                if terms is None and (page + 1) * KNOWN_EVENTS_COUNT <= reader.head:
                     self._missing.add(page)
-            return None if found is None else found.find(message)
+            return None if terms is None else terms.find(message)
 
         return look_up
 
@@ -192,15 +203,14 @@ class MessageIndexes:
         starts: Sequence[tuple[str, int | None]],
         model: VectorModel | None,
         gone: Collection[str],
-    ) -> tuple[list[MessageView], list[NDArray[np.bool_] | None], list[MessageReplacement]]:
+    ) -> SearchRows:
         """Return the rows of conversations, each up to a seq or to the head, and of those that they continued from.
 
-        They come with masks of the rows that were not dropped, and with the replaced messages. ``starts`` are the keys
-        and seqs of the conversations; ``branch_key`` is the key of all conversations of a branch. With a ``model``,
-        rows have the vectors by it that are in the store.
+        ``starts`` are the keys and seqs of the conversations; ``branch_key`` is the key of all conversations of a
+        branch. With a ``model``, rows have the vectors by it that are in the store.
         """
 
-        def look() -> tuple[list[MessageView], list[NDArray[np.bool_] | None], list[MessageReplacement]]:
+        def look() -> SearchRows:
             reached = self._fill_all(branch, starts, model)
             replacements = [each for key in {key for key, _ in reached} for each in self._filled[key].replacements]
             looks = [self._filled[key].look(until) for (key, _), until in reached.items()]
@@ -208,7 +218,7 @@ class MessageIndexes:
                 self._filled[key].mask(each, begin, until, gone)
                 for each, ((key, begin), until) in zip(looks, reached.items(), strict=True)
             ]
-            return looks, masks, replacements
+            return SearchRows(looks, masks, replacements)
 
         return self._retry(look)
 
@@ -241,11 +251,11 @@ class MessageIndexes:
         """Return seq and place of the newest messages under a key that have no vector by a model yet."""
 
         def pending() -> list[tuple[int, int]]:
-            found = set[tuple[int, int]]()
+            places = set[tuple[int, int]]()
             for (reached, _), until in self._fill_all(split_key(key)[0], [(key, None)], model).items():
                 filled = self._filled[reached]
-                found.update(filled.index.missing_vectors(count, filled.streams, until))
-            return sorted(found)[-count:]
+                places.update(filled.index.missing_vectors(count, filled.streams, until))
+            return sorted(places)[-count:]
 
         return self._retry(pending)
 

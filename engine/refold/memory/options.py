@@ -117,6 +117,11 @@ def check_page(after: str | None, limit: int | None) -> tuple[str | None, int | 
     return known, None if limit is None else checks.count(limit, "limit")
 
 
+def conversation_id(conversation: object) -> str | None:
+    """Return the id of a conversation, given as an id or as a handle; ``None`` for none."""
+    return None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
+
+
 def check_embedder(embedder: object) -> "Embedder | None":
     """Check that an embedder has the required attributes, and return it."""
     if embedder is None:

@@ -49,16 +49,16 @@ class Pads(NamedTuple):
         return self._scratchpad_changes(now, sources) if view == "scratchpad" else self._state_changes(now, sources)
 
     def _scratchpad_changes(self, now: "Pads", sources: tuple[int, ...]) -> Iterator[Event | Decide]:
-        kept = len(now.notes)
-        if [text for _, text in now.notes] != [text for _, text in self.notes[:kept]]:
-            kept = 0
+        count = len(now.notes)
+        if [text for _, text in now.notes] != [text for _, text in self.notes[:count]]:
+            count = 0
             yield ScratchpadCleared(sources)
         for key in sorted(now.entries.values.keys() - self.entries.values.keys()):
             yield decide_delete(ENTRIES, key, partial(ScratchpadDeleted, sources, key=key))
         for key, value in sorted(self.entries.values.items()):
             cited = _with_source(sources, self.entries.seqs[key])
             yield decide_set(ENTRIES, key, value, partial(ScratchpadSet, cited, key=key, value=value))
-        for seq, text in self.notes[kept:]:
+        for seq, text in self.notes[count:]:
             yield NoteAdded(_with_source(sources, seq), text)
 
     def _state_changes(self, now: "Pads", sources: tuple[int, ...]) -> Iterator[Event | Decide]:
@@ -77,9 +77,9 @@ def views_of(views: Any) -> tuple[str, ...]:
     """Return the views to restore, in a fixed order; raise ``InvalidInput`` for an unknown view or none at all."""
     if isinstance(views, str) or not isinstance(views, Collection):
         checks.invalid(f"views must be a collection of names, not {type(views).__name__} ({checks.brief(views)})")
-    given: list[Any] = [*views]
-    unknown = [view for view in given if not isinstance(view, str) or view not in RESTORED]
-    if unknown or not given:
-        found = f"has {checks.brief(unknown[0])}" if unknown else "is empty"
-        checks.invalid(f"views {found}; give some of {', '.join(RESTORED)}, or leave it out for all")
-    return tuple(view for view in RESTORED if view in given)
+    names: list[Any] = [*views]
+    unknown = [view for view in names if not isinstance(view, str) or view not in RESTORED]
+    if unknown or not names:
+        problem = f"has {checks.brief(unknown[0])}" if unknown else "is empty"
+        checks.invalid(f"views {problem}; give some of {', '.join(RESTORED)}, or leave it out for all")
+    return tuple(view for view in RESTORED if view in names)

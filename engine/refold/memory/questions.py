@@ -6,6 +6,7 @@ from refold import checks
 from refold.engine import health as engine_health
 from refold.limits import LAG_SECONDS_MAX
 from refold.memory.core import core_of
+from refold.memory.options import conversation_id
 from refold.results import Health
 from refold.views.board import PARTS
 from refold.views.files import ROOT
@@ -73,7 +74,7 @@ def blame(
     >>> [(revision.seq, revision.value, revision.actor) for revision in memory.blame("theme")]
     [(1, 'dark', 'host'), (2, 'light', 'host')]
     """
-    chat = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
+    chat = conversation_id(conversation)
     key, name = checks.key(key), checks.name(name, "name")
     kinds = _OF_STORE if chat is None else _OF_CONVERSATION
     if of is not None and checks.one_of(of, "of", (*_OF_CONVERSATION, *_OF_STORE)) not in kinds:

@@ -35,7 +35,7 @@ from refold.limits import (
 )
 from refold.memory.core import Core
 from refold.memory.facts import ProjectStream, check_keywords, check_model
-from refold.memory.options import Options, nanoseconds
+from refold.memory.options import Options, conversation_id, nanoseconds
 from refold.results import Hit, Hits, ProjectStats
 from refold.text import keywords as keywords_of
 from refold.threads import enter_once
@@ -351,7 +351,7 @@ def recall(stream: ProjectStream, text: object, query: Query, conversation: obje
     """Search, and record the hits."""
     stream.check_writable()
     core = stream.core
-    name = None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
+    name = conversation_id(conversation)
     sources = core.sources(options.sources)
     request = _recall_request(text, query, name)
     if options.request_id is not None and core.find_answer(options.request_id, stream.name, request) is not None:

@@ -516,16 +516,19 @@ def _check_begun(core: Core, stream: str, seq: int) -> None:
 
 
 def write_whole(core: Core, write: Callable[[], None], expected: object) -> None:
-    """Call ``write`` in a batch, and retry if another writer has changed what it read.
+    """Call ``write`` in the open batch, or in one of its own, again if another writer has changed what it read.
 
-    It does not retry if the caller expects a version: that is decided once.
+    It is called once if the caller expects a version.
     """
-    for left in reversed(range(REDO_COUNT_MAX)):
+    if batches.active_batch(core.engine) is not None:
+        write()
+        return
+    for attempt in range(REDO_COUNT_MAX):
         try:
             with batches.Batch(core.engine):
                 write()
         except WrongVersion:
-            if expected != ANY or not left:
+            if expected != ANY or attempt == REDO_COUNT_MAX - 1:
                 raise
         else:
             return

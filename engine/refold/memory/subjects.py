@@ -12,6 +12,7 @@ from refold.errors import NotFound
 from refold.event import FLAG_BASE, Event, Recorded, Stamp, StateImported, unpack_json
 from refold.memory.blame import KEY_KINDS, origins
 from refold.memory.core import Core
+from refold.memory.options import conversation_id
 from refold.memory.reasons import shorten
 from refold.memory.references import check_results
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
@@ -83,29 +84,23 @@ def _joined_memories(event: MemoryMerged | MemoryUnmerged, text: str) -> list[st
     """Return the ids that a merge or its reversal is about; with a text, those that it names or gave the text to."""
     if text and text in (event.id, event.other):
         return [text]
-    given = [each for each in (event.id, event.other) if each and sets_content(event, each)]
-    return [each for each in given if holds_text(event, each, text)] or [event.id]
+    ids = [each for each in (event.id, event.other) if each and sets_content(event, each)]
+    return [each for each in ids if holds_text(event, each, text)] or [event.id]
 
 
-def name_of(conversation: object) -> str | None:
-    """Return the id of a conversation, given as an id or as a handle."""
-    return None if conversation is None else checks.name(getattr(conversation, "id", conversation), "conversation")
-
-
-def find_subjects(
-    core: Core, x: object, conversation: str | None, at: int, *, has_values: bool = False
-) -> list[Subject]:
+def find_subjects(core: Core, x: object, conversation: object, at: int, *, has_values: bool = False) -> list[Subject]:
     """Return the subjects that a result, a seq, or a text refers to; a text can be an id or a key.
 
     If it ``has_values``, the seq of an event that set a memory's content refers to that content alone.
     """
+    home = conversation_id(conversation)
     if isinstance(x, (Hit, Upserted)):
         x = x.entry
     if isinstance(x, str):
-        return _find_by_text(core, checks.text(x, "x"), conversation, at)
+        return _find_by_text(core, checks.text(x, "x"), home, at)
     if isinstance(x, Note):
         return [_find_note(core, x, at)]
-    stream = None if conversation is None else f"conversation/{conversation}"
+    stream = None if home is None else f"conversation/{home}"
     seq = x if isinstance(x, int) and not isinstance(x, bool) else getattr(getattr(x, "stamp", x), "seq", None)
     if not isinstance(seq, int) or isinstance(seq, bool):
         checks.invalid(

@@ -34,7 +34,6 @@ from refold.memory.subjects import (
     holds_text,
     is_in_window,
     messages_by,
-    name_of,
     sets_content,
     stays,
 )
@@ -61,7 +60,7 @@ _SHOWN_COUNT_MAX: Final = 20  # Only the newest contexts and recalls of a subjec
 def answer(core: Core, frozen: int | None, x: object, conversation: object, missing_from: object) -> Why:
     """Return the answer for a live or frozen memory."""
     at = core.engine.reader.current_head() if frozen is None else frozen
-    found = find_subjects(core, x, name_of(conversation), at)
+    found = find_subjects(core, x, conversation, at)
     steps: list[Reason] = []
     present: list[str] = []
     for subject in _newest_subjects(found):

@@ -97,14 +97,20 @@ def actor(value: object) -> str:
 
 def cause(value: object, head: int) -> int:
     """Return the seq of a cause, given as a seq (0 for none) or as a result that has one."""
-    stamp = getattr(value, "stamp", None)
-    seq = value if stamp is None else stamp.seq
-    if not isinstance(seq, int) or isinstance(seq, bool):
-        invalid(f"cause must be a seq or a result that has one, not {type(value).__name__} ({brief(value)})")
-    if seq < 0 and stamp is not None:
+    seq = _seq_of(value, "cause")
+    if seq < 0 and getattr(value, "stamp", None) is not None:
         invalid("cause is a result of a batch that was not committed; give one that has a seq, or leave it out")
     if not 0 <= seq <= head:
         invalid(f"cause {brief(seq)} is not a seq of this log, which runs from 1 to {head}; give 0 for none")
+    return seq
+
+
+def _seq_of(value: object, what: str) -> int:
+    """Return a seq that was given as a number or as a result that has one."""
+    stamp = getattr(value, "stamp", None)
+    seq = value if stamp is None else stamp.seq
+    if not isinstance(seq, int) or isinstance(seq, bool):
+        invalid(f"{what} must be a seq or a result that has one, not {type(value).__name__} ({brief(value)})")
     return int(seq)
 
 
@@ -336,11 +342,8 @@ def sources(value: object, head: int) -> tuple[int, ...]:
         )
     seqs: list[int] = []
     for item in items:
-        stamp = getattr(item, "stamp", None)
-        seq = item if stamp is None else stamp.seq
-        if not isinstance(seq, int) or isinstance(seq, bool):
-            invalid(f"a source must be a seq or a result that has one, not {type(item).__name__} ({brief(item)})")
-        if (stamp is None and not 1 <= seq <= head) or seq > head:
+        seq = _seq_of(item, "a source")
+        if seq > head or (seq < 1 and getattr(item, "stamp", None) is None):
             invalid(f"source {brief(seq)} is not a seq of this log, which runs from 1 to {head}")
-        seqs.append(int(seq))
+        seqs.append(seq)
     return tuple(seqs)

@@ -351,11 +351,11 @@ class Embedding:
             missing = [text for text in texts if (embedder.id, text) not in prepared]
             if missing:
                 raise MissingVectors(self, missing)
-            found = [prepared[embedder.id, text] for text in texts]
-            for vector in found:
+            vectors = [prepared[embedder.id, text] for text in texts]
+            for vector in vectors:
                 if isinstance(vector, Exception):
                     raise vector
-            return cast("list[Vector]", found)
+            return cast("list[Vector]", vectors)
         return [Vector(pack_vector(row), embedder.id) for row in embedder.embed(texts)] if texts else []
 
     def parse_vector(self, vector: object) -> Vector:
@@ -563,13 +563,13 @@ class MiniLmEmbedder:
         import numpy  # noqa: PLC0415 - loaded with the first vector
 
         encoded = self._tokenizer.encode_batch(texts)
-        given = {
+        inputs = {
             "input_ids": numpy.array([each.ids for each in encoded], dtype=numpy.int64),
             "attention_mask": numpy.array([each.attention_mask for each in encoded], dtype=numpy.int64),
             "token_type_ids": numpy.array([each.type_ids for each in encoded], dtype=numpy.int64),
         }
-        pieces = self._session.run(None, {name: value for name, value in given.items() if name in self._inputs})[0]
-        mask = given["attention_mask"][:, :, None]
+        pieces = self._session.run(None, {name: value for name, value in inputs.items() if name in self._inputs})[0]
+        mask = inputs["attention_mask"][:, :, None]
         means = (pieces * mask).sum(axis=1) / mask.sum(axis=1)
         units: NDArray[Any] = means / numpy.linalg.norm(means, axis=1, keepdims=True)
         return units

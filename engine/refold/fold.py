@@ -84,7 +84,7 @@ def _kind(name: str, views: tuple[View[Any], ...]) -> Kind:
     for place, view in enumerate(views):
         for event_type, handler in view.handlers.items():
             handlers[event_type] = (*handlers.get(event_type, ()), (place, handler))
-    lone = {event_type: found[0] for event_type, found in handlers.items() if len(found) == 1}
+    lone = {event_type: own[0] for event_type, own in handlers.items() if len(own) == 1}
     runs = {kind: (place, views[place].runs[kind]) for kind, (place, _) in lone.items() if kind in views[place].runs}
     return Kind(name, views, handlers, lone, runs)
 
@@ -136,10 +136,8 @@ SCALAR_SEQS: Final = ("prior", "origin", "kept_vector")
 SEQ_LISTS: Final = ("sources", "seqs")
 """The fields that hold several seqs."""
 
-_SCALAR_SEQS: Final = {
-    event_type: found
-    for event_type in TAGS
-    if (found := tuple(field for field in SCALAR_SEQS if field in event_type.__struct_fields__))
+_SCALAR_SEQS: Final[dict[type[Event], tuple[str, ...]]] = {
+    event_type: tuple(field for field in SCALAR_SEQS if field in event_type.__struct_fields__) for event_type in TAGS
 }
 
 _SEQ_LISTS: Final[dict[type[Event], tuple[str, ...]]] = {
@@ -279,14 +277,13 @@ def is_known(tag: int) -> bool:
 
 def empty(kind: str) -> State:
     """Return the empty state of a kind of stream."""
-    found = KINDS[kind]
-    return State(found, [view.empty() for view in found.views])
+    state_kind = KINDS[kind]
+    return State(state_kind, [view.empty() for view in state_kind.views])
 
 
 def empty_part(view: View[Any], kind: str) -> State:
     """Return an empty state of a kind of stream with only one view; the same fold applies to it."""
-    found = _part_kind(view, kind)
-    return State(found, [view.empty()])
+    return State(_part_kind(view, kind), [view.empty()])
 
 
 @cache
@@ -379,19 +376,19 @@ def unpack_later(kind: str, inline: bytes, events: LazyEvents, read: Callable[[i
 
 
 def _unpack_parts(kind: str, inline: bytes, unpacked: Callable[[View[Any], msgspec.Raw, int, int], Any]) -> State:
-    found = KINDS[kind]
+    state_kind, rows = KINDS[kind], _DECODE_PARTS(inline)
+    views = state_kind.views
+    if len(rows) > len(views):
+        raise ValueError(f"{len(rows)} views of a {kind}, which has {len(views)}")
     parts: list[Any] = []
     begin = 0
-    rows = _DECODE_PARTS(inline)
-    if len(rows) > len(found.views):
-        raise ValueError(f"{len(rows)} views of a {kind}, which has {len(found.views)}")
-    for view, (packed, count) in zip(found.views, rows, strict=False):
+    for view, (packed, count) in zip(views, rows, strict=False):
         parts.append(unpacked(view, packed, begin, begin + count))
         begin += count
     # The last views had nothing to pack, or did not exist when the row was written; then none of their events did
     # either.
-    parts += [view.empty() for view in found.views[len(rows) :]]
-    return State(found, parts)
+    parts += [view.empty() for view in views[len(rows) :]]
+    return State(state_kind, parts)
 
 
 def copy_state(state: State) -> State | None:
@@ -413,13 +410,13 @@ def _pairs(state: State) -> list[tuple[View[Any], Any]]:
 def is_open(state: State) -> bool:
     """Return whether a conversation was opened and not dropped since, or whether another stream holds anything."""
     if state.kind.name != "conversation":
-        return any(view.logical(part) is not None for view, part in zip(state.kind.views, state.parts, strict=True))
+        return any(view.logical(part) is not None for view, part in _pairs(state))
     return bool(state.parts[_SESSION].opened)
 
 
 def digests(state: State) -> list[tuple[str, bytes]]:
     """Return the SHA-256 of the logical content of each view that is not empty."""
-    logicals = ((view.name, view.logical(part)) for view, part in zip(state.kind.views, state.parts, strict=True))
+    logicals = ((view.name, view.logical(part)) for view, part in _pairs(state))
     return [(name, digest_of(logical)) for name, logical in logicals if logical is not None]
 
 
@@ -430,13 +427,12 @@ def digest_of(logical: Any) -> bytes:
 
 def contents(state: State) -> list[Any]:
     """Return values that are equal only if the digests of two states are equal, at less cost."""
-    return [view.content(part) for view, part in zip(state.kind.views, state.parts, strict=True)]
+    return [view.content(part) for view, part in _pairs(state)]
 
 
 def plain(state: State, *, without: str = "") -> dict[str, dict[str, Any]]:
     """Return the readable content of each view, by view name; ``without`` leaves one view out."""
-    parts = zip(state.kind.views, state.parts, strict=True)
-    return {view.name: view.plain(part) for view, part in parts if view.name != without}
+    return {view.name: view.plain(part) for view, part in _pairs(state) if view.name != without}
 
 
 def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:
@@ -445,7 +441,7 @@ def resolve(event: Event, seq_of: Mapping[int, int]) -> Event:
     for field in _SEQ_LISTS[type(event)]:
         if any(seq < 0 for seq in getattr(event, field)):
             changed[field] = tuple(seq_of.get(seq, seq) for seq in getattr(event, field))
-    for field in _SCALAR_SEQS.get(type(event), ()):
+    for field in _SCALAR_SEQS[type(event)]:
         if getattr(event, field) < 0:
             changed[field] = seq_of[getattr(event, field)]
     return msgspec.structs.replace(event, **changed) if changed else event
@@ -455,4 +451,4 @@ def is_provisional(event: Event) -> bool:
     """Return whether the event names a seq of its own batch, which is not known before the commit."""
     if any(seq < 0 for field in _SEQ_LISTS[type(event)] for seq in getattr(event, field)):
         return True
-    return any(getattr(event, field) < 0 for field in _SCALAR_SEQS.get(type(event), ()))
+    return any(getattr(event, field) < 0 for field in _SCALAR_SEQS[type(event)])

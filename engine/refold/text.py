@@ -296,15 +296,15 @@ def media_kinds(content: str | list[dict[str, Any]] | None) -> Iterator[str]:
 def _media_of(part: dict[str, Any]) -> _MediaFile | None:
     kind = part.get("type")
     if isinstance(kind, str):
-        known = _MEDIA_BY_TYPE.get(kind)
-        return None if known is None else _MediaFile(known, _document_text(part) if known == "document" else None)
+        media = _MEDIA_BY_TYPE.get(kind)
+        return None if media is None else _MediaFile(media, _document_text(part) if media == "document" else None)
     for field in _MEDIA_FIELDS:
         if kind is None and isinstance(file := part.get(field), dict):
-            given = cast("dict[str, Any]", file)
-            media_type = str(given.get("mimeType", given.get("mime_type", "")))
+            fields = cast("dict[str, Any]", file)
+            media_type = str(fields.get("mimeType", fields.get("mime_type", "")))
             main = media_type.partition("/")[0]
-            known = main if main in ("image", "audio", "video") else "document"
-            return _MediaFile(known, _decode_text(media_type, given.get("data")))
+            media = main if main in ("image", "audio", "video") else "document"
+            return _MediaFile(media, _decode_text(media_type, fields.get("data")))
     return None
 
 
@@ -312,10 +312,10 @@ def _document_text(part: dict[str, Any]) -> str | None:
     """Return the text of a document of Anthropic's or OpenAI's, ``None`` for one of another kind."""
     source, file = part.get("source"), part.get("file", part)
     if isinstance(source, dict):
-        given = cast("dict[str, Any]", source)
-        if given.get("type") == "text":
-            return text if isinstance(text := given.get("data"), str) else None
-        return _decode_text(str(given.get("media_type", "")), given.get("data"))
+        fields = cast("dict[str, Any]", source)
+        if fields.get("type") == "text":
+            return text if isinstance(text := fields.get("data"), str) else None
+        return _decode_text(str(fields.get("media_type", "")), fields.get("data"))
     url: object = cast("dict[str, Any]", file).get("file_data") if isinstance(file, dict) else None
     if isinstance(url, str) and url.startswith("data:"):
         media_type, _, data = url.removeprefix("data:").partition(";base64,")

@@ -276,8 +276,8 @@ def seqs_of(blob: bytes) -> Array:
     return np.concatenate([np.frombuffer(packed.seqs, "<i8"), np.frombuffer(packed.twin_seqs, "<i8")])
 
 
-def unpack(blob: bytes, name: str, matrix: Array, sources: Array, alive: Array) -> tuple[Graph, int]:
-    """Decode a graph over the rows of a view, and return it with the seq at which it was packed.
+def unpack(blob: bytes, name: str, matrix: Array, sources: Array, alive: Array) -> Graph:
+    """Decode a graph over the rows of a view.
 
     Raises `UnfitGraph` unless the bytes are the result of `pack` and all of their rows are present, and if hnswlib is
     missing.
@@ -305,7 +305,7 @@ def unpack(blob: bytes, name: str, matrix: Array, sources: Array, alive: Array) 
     missing = int(np.count_nonzero(alive[:end])) - int(np.count_nonzero(alive[places]))
     if missing:
         _refuse(f"{missing} rows before its last one are not in it")
-    return Graph(_index(hnswlib, packed, matrix, rows), rows, twins, end, packed.breadth), packed.position
+    return Graph(_index(hnswlib, packed, matrix, rows), rows, twins, end, packed.breadth)
 
 
 def _unpack(blob: bytes) -> _PackedGraph:

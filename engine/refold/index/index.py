@@ -231,8 +231,18 @@ class Indexes:
         candidates = {id(index): index for index in (old, self._projects.peek(number)) if index is not None}.values()
         donors = [index for index in candidates if not index.is_torn and index.table.dimensions == facts.dim]
         return FillRequest(
-            *(key, number, seq, facts, facts.model, facts.dim),
-            *(facts.memories(), facts.seq, donors, old, pending, is_live),
+            key=key,
+            number=number,
+            seq=seq,
+            facts=facts,
+            model=facts.model,
+            dimensions=facts.dim,
+            memories=facts.memories(),
+            facts_seq=facts.seq,
+            donors=donors,
+            old=old,
+            pending=pending,
+            is_live=is_live,
         )
 
     # Filling.
@@ -249,8 +259,14 @@ class Indexes:
             index.close()
 
     def _fill_index(self, request: FillRequest) -> ProjectIndex:
-        if not request.is_live or request.donors:
-            return self._fill_rows(request, (), range(len(request.memories)))
+        if request.is_live and not request.donors:
+            index = self._fill_stored(request)
+            if index is not None:
+                return index
+        return self._fill_rows(request, (), range(len(request.memories)))
+
+    def _fill_stored(self, request: FillRequest) -> ProjectIndex | None:
+        """Fill an index from the rows and the graph in the store; return `None` if neither fits."""
         blob = self._source.graph(request.number)
         if blob is not None and hnsw.library() is None:
             blob = None
@@ -263,9 +279,8 @@ class Indexes:
                 index = self._fill_for_graph(request, blob)
         except (hnsw.UnfitGraph, StoreCorrupt) as error:
             logger().info("the stored graph of stream %d is built anew: %s", request.number, error)
-        if index is None:
-            return self._fill_rows(request, (), range(len(request.memories)))
-        index.stored_graph = index.table.view().graph
+        if index is not None:
+            index.stored_graph = index.table.view().graph
         return index
 
     def _unpack_index(self, request: FillRequest) -> ProjectIndex | None:
@@ -286,19 +301,19 @@ class Indexes:
 
     def _fill_for_graph(self, request: FillRequest, blob: bytes) -> ProjectIndex:
         """Fill an index for a stored graph: the graph's rows come first, in its order, dead ones included."""
-        names: list[int] = hnsw.seqs_of(blob).tolist()
+        seqs: list[int] = hnsw.seqs_of(blob).tolist()
         entries = request.memories.all()
         places = {entry.vector_seq: place for place, entry in enumerate(entries)}
         if NO_VECTOR in places:
             raise hnsw.UnfitGraph("a vector that it was built with was erased")
-        lost = [seq for seq in names if seq not in places]
-        if len(lost) > _LOST_RATIO_MAX * len(names) or (lost and not 0 < min(lost) <= max(lost) <= request.seq):
+        lost = [seq for seq in seqs if seq not in places]
+        if len(lost) > _LOST_RATIO_MAX * len(seqs) or (lost and not 0 < min(lost) <= max(lost) <= request.seq):
             raise hnsw.UnfitGraph("too many of its rows are gone")
         places |= {seq: len(entries) + place for place, seq in enumerate(lost)}
-        first = [places[seq] for seq in names]
-        known = set(first)
-        rest = [place for place in range(len(entries)) if place not in known]
-        index = self._fill_rows(request, lost, [*first, *rest])
+        graph_places = [places[seq] for seq in seqs]
+        in_graph = set(graph_places)
+        other_places = [place for place in range(len(entries)) if place not in in_graph]
+        index = self._fill_rows(request, lost, [*graph_places, *other_places])
         index.table.graph_from_bytes(blob)
         return index
 
@@ -417,7 +432,7 @@ class Indexes:
 
         Only indexes with many changes since the last time are packed, which keeps the cost per change low.
         """
-        found: list[tuple[int, bytes]] = []
+        blocks: list[tuple[int, bytes]] = []
         for index in self._projects.all():
             least = max(len(index) // _REPACKED_SHARE, PACKED_ROWS_MIN)
             is_due = not index.packed_seq or index.changes_count >= least
@@ -426,9 +441,9 @@ class Indexes:
                 continue
             block = index.pack()
             if block is not None:
-                found.append((index.stream.number, block))
+                blocks.append((index.stream.number, block))
                 index.packed_seq, index.changes_count = index.seq, 0
-        return found
+        return blocks
 
 
 def _view_of(index: ProjectIndex, needs: ViewOptions) -> IndexView:

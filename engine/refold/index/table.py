@@ -401,24 +401,24 @@ class VectorTable:
         """
         if (values["name"], values["dimensions"]) != (self.name, self.dimensions):
             refuse(f"its vectors are {values['name']!r} of {values['dimensions']} numbers")
-        found = {name: arrays[name] for name in _PACKED}
-        count = len(found["sources"])
-        if found["matrix"].shape != (count, self.dimensions) or {len(array) for array in found.values()} != {count}:
+        columns = {name: arrays[name] for name in _PACKED}
+        count = len(columns["sources"])
+        if columns["matrix"].shape != (count, self.dimensions) or {len(array) for array in columns.values()} != {count}:
             refuse("its columns have other rows")
-        for name, known in (("categories", values["categories"]), ("statuses", values["statuses"])):
-            if count and not 0 <= int(found[name].min()) <= int(found[name].max()) < len(known):
+        for name in ("categories", "statuses"):
+            if count and not 0 <= int(columns[name].min()) <= int(columns[name].max()) < len(values[name]):
                 refuse(f"its {name} have no name")
         vocabulary = self._vocabulary
         with self.lock:
             vocabulary.category_ids = {name: number for number, name in enumerate(values["categories"])}
             vocabulary.status_ids = {name: number for number, name in enumerate(values["statuses"])}
             vocabulary.epoch_ns = values["epoch_ns"]
-            for name, array in found.items():
+            for name, array in columns.items():
                 self._columns[name] = Column.of(array)
             self._columns["born"].extend(self.since, count)
             self._columns["changed"].extend(self.since, count)
-            self._columns["died"].extend(np.where(found["alive"], _FOREVER, self.since), count)
-            self._columns["days"].extend(self._days_of(found["accessed"]), count)
+            self._columns["died"].extend(np.where(columns["alive"], _FOREVER, self.since), count)
+            self._columns["days"].extend(self._days_of(columns["accessed"]), count)
             vocabulary.keywords.extend(keywords)
             self._latest = None
 
@@ -658,17 +658,15 @@ class VectorTable:
         view = self.view()
         return None if view.graph is None else hnsw.pack(view.graph, view.columns.sources, self.name, position)
 
-    def graph_from_bytes(self, blob: bytes) -> int:
-        """Restore a packed graph, and return the seq at which it was packed.
+    def graph_from_bytes(self, blob: bytes) -> None:
+        """Restore a packed graph.
 
         All rows that it names must be in the table, alive or not: see `hnsw.seqs_of`. Raises `UnfitGraph` for other
         bytes or rows; nothing is changed then.
         """
         with self.lock:
             columns = self.view().columns
-            graph, position = hnsw.unpack(blob, self.name, columns.matrix, columns.sources, columns.alive)
-            self.builder.put(graph)
-            return position
+            self.builder.put(hnsw.unpack(blob, self.name, columns.matrix, columns.sources, columns.alive))
 
     def close(self) -> None:
         """Stop the thread that builds a graph; searches continue without a graph."""

@@ -49,12 +49,12 @@ def _flaw(text: str | bytes, error: Exception) -> str:
 
     try:
         json.loads(text)
-    except json.JSONDecodeError as found:
-        where = f"{found.msg.removesuffix(' at')} at line {found.lineno}, column {found.colno}"
-        behind = found.doc[found.pos : found.pos + _FLAW_CHARS]
+    except json.JSONDecodeError as flaw:
+        where = f"{flaw.msg.removesuffix(' at')} at line {flaw.lineno}, column {flaw.colno}"
+        behind = flaw.doc[flaw.pos : flaw.pos + _FLAW_CHARS]
         return f"{where} (before {behind!r})" if behind else f"{where}, where it ends"
-    except (RecursionError, ValueError) as found:  # Bytes that are not text, and numbers of thousands of digits.
-        return str(found)
+    except (RecursionError, ValueError) as flaw:  # Bytes that are not text, and numbers of thousands of digits.
+        return str(flaw)
     return str(error)  # Extensions that other programs accept as JSON, such as NaN.
 
 
@@ -87,14 +87,14 @@ def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any], whe
     Supports `required`, `type`, `enum`, `minimum`, `maximum`, `properties`, `items` and `additionalProperties: false`;
     the tool must check the rest of a schema itself.
     """
-    known = schema.get("properties", {})
+    properties = schema.get("properties", {})
     for required in schema.get("required", ()):
-        if arguments.get(required) is None and not (required in arguments and _allows_null(known.get(required))):
+        if arguments.get(required) is None and not (required in arguments and _allows_null(properties.get(required))):
             checks.invalid(f"missing required field: {where}{required}")
     for field, value in arguments.items():
-        if field in known and known[field] is not False:
-            if value is not None and isinstance(known[field], dict):
-                _check_value(value, known[field], where + field, depth + 1)
+        if field in properties and properties[field] is not False:
+            if value is not None and isinstance(properties[field], dict):
+                _check_value(value, properties[field], where + field, depth + 1)
         elif schema.get("additionalProperties") is False:
             checks.invalid(f"unknown field: {where}{field}")
 
@@ -234,13 +234,13 @@ def _array(schema: Mapping[str, Any], keyword: str) -> list[Any]:
 
 def _branches(schemas: Iterable[object], root: Mapping[str, Any]) -> list[dict[str, Any]]:
     """List the schemas, those that they refer to in the root, and those of which a value satisfies one or all."""
-    waiting, found, seen = list(schemas), list[dict[str, Any]](), set[str]()
+    waiting, branches, seen = list(schemas), list[dict[str, Any]](), set[str]()
     while waiting:
         schema = waiting.pop()
         if not isinstance(schema, dict):
             continue
         fields = cast("dict[str, Any]", schema)
-        found.append(fields)
+        branches.append(fields)
         reference = fields.get("$ref")
         if isinstance(reference, str) and reference not in seen:
             seen.add(reference)
@@ -248,7 +248,7 @@ def _branches(schemas: Iterable[object], root: Mapping[str, Any]) -> list[dict[s
             waiting.append(_object(root, where).get(name))
         for keyword in ("anyOf", "oneOf", "allOf"):
             waiting += _array(fields, keyword)
-    return found
+    return branches
 
 
 def _kinds(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -131,12 +131,11 @@ def _set_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]
     return {"status": "ok", "key": key, "value": value}
 
 
-def _fact_key(profile: Profile, given: str) -> str:
-    """Return the key that is there already if the given one differs only in case or spaces: a model writes either."""
-    known = [key for key, _ in profile.items()]
-    wanted = _plain_key(given)
-    alike = (key for key in known if _plain_key(key) == wanted)
-    return given if given in known else next(alike, given.strip())
+def _fact_key(profile: Profile, key: str) -> str:
+    """Return the key of the profile that differs at most in case and spaces, if there is one: a model writes either."""
+    keys, plain = [existing for existing, _ in profile.items()], _plain_key(key)
+    alike = (existing for existing in keys if _plain_key(existing) == plain)
+    return key if key in keys else next(alike, key.strip())
 
 
 def _plain_key(key: str) -> str:
@@ -229,15 +228,15 @@ def _read_notes(arguments: dict[str, Any], context: ToolContext) -> dict[str, An
     if first > last:
         checks.invalid(f"first is {first}, after last, {last}; give the earlier day as first")
 
-    def notes(state: State) -> list[tuple[int, Note]]:
+    def query(state: State) -> list[tuple[int, Note]]:
         days = state.part(JOURNAL).days
-        return [noted for day in sorted(days, reverse=True) if first <= day <= last for noted in reversed(days[day])]
+        return [row for day in sorted(days, reverse=True) if first <= day <= last for row in reversed(days[day])]
 
     # The newest come first here, because the oldest are left out where there are too many.
-    found = core.read(f"journal/{context.journal_name}", notes, at)
-    ends = accumulate(len(note.text) for _, note in found)
+    notes = core.read(f"journal/{context.journal_name}", query, at)
+    ends = accumulate(len(note.text) for _, note in notes)
     count = max(bisect_right(list(ends), NOTES_CHARS_DEFAULT), 1)
-    shown, left_out = found[:count][::-1], len(found[count:])
+    shown, left_out = notes[:count][::-1], len(notes[count:])
     context.cite([seq for seq, _ in shown])
     rows = [{"day": note.day, "text": note.text} for _, note in shown]
     return {"first": first, "last": last, "notes": rows} | ({"left_out": left_out} if left_out else {})

@@ -22,10 +22,10 @@ def excerpts(bodies: Sequence[str], chars_max: int, lines_max: int = _LINES_MAX)
     count = len(bodies)
     while count > 1 and chars_max < sum(min(len(body), _EXCERPT_CHARS_MIN) for body in bodies[:count]):
         count -= 1
-    shares, left = dict[int, int](), chars_max
+    shares, room = dict[int, int](), chars_max
     for place in sorted(range(count), key=lambda place: len(bodies[place])):
-        shares[place] = min(len(bodies[place]), left // (count - len(shares)))
-        left -= shares[place]
+        shares[place] = min(len(bodies[place]), room // (count - len(shares)))
+        room -= shares[place]
     return [excerpt(bodies[place], shares[place], lines_max) for place in range(count)]
 
 
@@ -37,15 +37,15 @@ def excerpt(body: str, chars_max: int, lines_max: int = _LINES_MAX) -> str:
     if len(body) <= chars_max and body.count("\n") < lines_max:
         return body
     sections = list(_sections(body))
-    kept = _count_fitting(sections, chars_max, lines_max)
-    if kept:
-        text = "".join(sections[:kept]).rstrip()
-        titles = [section.partition("\n")[0].lstrip("# ").rstrip("# ") for section in sections[kept:]]
+    fitting = _count_fitting(sections, chars_max, lines_max)
+    if fitting:
+        text = "".join(sections[:fitting]).rstrip()
+        titles = [section.partition("\n")[0].lstrip("# ").rstrip("# ") for section in sections[fitting:]]
         note = f"\n\n(Left out: {'; '.join(titles)})"
         return text + note if len(text) + len(note) <= chars_max and text.count("\n") + 2 < lines_max else text
     for pieces in (_PARAGRAPH_END.split(sections[0]), sections[0].splitlines(keepends=True)):
-        kept = _count_fitting(pieces, chars_max, lines_max)
-        if kept and (text := "".join(pieces[:kept]).rstrip()):
+        fitting = _count_fitting(pieces, chars_max, lines_max)
+        if fitting and (text := "".join(pieces[:fitting]).rstrip()):
             return text
     return body[:chars_max] if lines_max else ""
 

@@ -217,13 +217,13 @@ def render_listing(listing: PartListing, room: Room, count: Count) -> PartText:
             section._replace(lines=[_cut(line, room, count) for line in section.lines]) for section in listing.sections
         ]
     )
-    kept = _fit_lines(cut, room, count)
-    while sum(kept):
-        text = _join_sections(cut, kept, total - sum(kept))
+    sizes = _fit_lines(cut, room, count)
+    while sum(sizes):
+        text = _join_sections(cut, sizes, total - sum(sizes))
         if _fits(text, room, count):
-            return PartText(text, total - sum(kept))
-        longest = max(range(len(kept)), key=kept.__getitem__)
-        kept[longest] -= 1
+            return PartText(text, total - sum(sizes))
+        longest = max(range(len(sizes)), key=sizes.__getitem__)
+        sizes[longest] -= 1
     return PartText("", total)
 
 
@@ -231,9 +231,10 @@ def _fits(text: str, room: Room, count: Count) -> bool:
     return len(text) <= room.chars and count(text) <= room.tokens
 
 
-def _join_sections(listing: PartListing, kept: Sequence[int], left_out: int) -> str:
+def _join_sections(listing: PartListing, sizes: Sequence[int], left_out: int) -> str:
+    """Join the newest lines of each section, as many as `sizes` says."""
     blocks: list[str] = []
-    for section, size in zip(listing.sections, kept, strict=True):
+    for section, size in zip(listing.sections, sizes, strict=True):
         if size:
             lines = section.lines[len(section.lines) - size :]
             if section.names:
@@ -256,30 +257,30 @@ def _cut(line: str, room: Room, count: Count) -> str:
 
 def _fit_lines(listing: PartListing, room: Room, count: Count) -> list[int]:
     """Return how many of the newest lines of each section fit: first within its share, then in the remaining room."""
-    kept = [0] * len(listing.sections)
+    sizes = [0] * len(listing.sections)
     head = f"{listing.heading}\n(000 older {listing.unit} left out)\n"
-    left = Room(room.chars - len(head), room.tokens - count(head))
-    shares = [Room(left.chars // len(kept), left.tokens // len(kept))] * len(kept) if listing.is_shared else []
+    room = Room(room.chars - len(head), room.tokens - count(head))
+    shares = [Room(room.chars // len(sizes), room.tokens // len(sizes))] * len(sizes) if listing.is_shared else []
     for place, share in enumerate(shares):
-        rest = _take_lines(listing, kept, place, share, count)
-        left = Room(left.chars - share.chars + rest.chars, left.tokens - share.tokens + rest.tokens)
-    for place in range(len(kept)):
-        left = _take_lines(listing, kept, place, left, count)
-    return kept
+        rest = _take_lines(listing, sizes, place, share, count)
+        room = Room(room.chars - share.chars + rest.chars, room.tokens - share.tokens + rest.tokens)
+    for place in range(len(sizes)):
+        room = _take_lines(listing, sizes, place, room, count)
+    return sizes
 
 
-def _take_lines(listing: PartListing, kept: list[int], place: int, room: Room, count: Count) -> Room:
-    """Keep more of a section's lines while they fit, and return the remaining room."""
+def _take_lines(listing: PartListing, sizes: list[int], place: int, room: Room, count: Count) -> Room:
+    """Take more of a section's lines while they fit, and return the remaining room."""
     section = listing.sections[place]
     chars, tokens = room
-    while kept[place] < len(section.lines):
-        line = section.lines[len(section.lines) - kept[place] - 1]
-        title = "" if kept[place] else f"{section.title}{listing.between}"
-        size, taken = len(line) + len(title) + 1, count(line) + count(title) + 1
-        if size > chars or taken > tokens:
+    while sizes[place] < len(section.lines):
+        line = section.lines[len(section.lines) - sizes[place] - 1]
+        title = "" if sizes[place] else f"{section.title}{listing.between}"
+        line_chars, line_tokens = len(line) + len(title) + 1, count(line) + count(title) + 1
+        if line_chars > chars or line_tokens > tokens:
             break
-        chars, tokens = chars - size, tokens - taken
-        kept[place] += 1
+        chars, tokens = chars - line_chars, tokens - line_tokens
+        sizes[place] += 1
     return Room(chars, tokens)
 
 
@@ -472,15 +473,14 @@ def shares(needs: Mapping[str, int], tokens: int) -> dict[str, int]:
     >>> shares({"profile": 10, "notes": 500, "memories": 500}, 510)
     {'profile': 10, 'notes': 100, 'memories': 400}
     """
-    given, left = dict[str, int](), tokens
-    open_names: list[str] = list(needs)
-    while open_names:
-        weight = sum(_WEIGHTS[name] for name in open_names)
-        small = [name for name in open_names if needs[name] <= left * _WEIGHTS[name] / weight]
+    divided = dict.fromkeys(needs, 0)
+    names: list[str] = list(needs)
+    while names:
+        weight = sum(_WEIGHTS[name] for name in names)
+        small = [name for name in names if needs[name] <= tokens * _WEIGHTS[name] / weight]
         if not small:
-            given |= {name: int(left * _WEIGHTS[name] / weight) for name in open_names}
-            break
-        given |= {name: needs[name] for name in small}
-        left -= sum(needs[name] for name in small)
-        open_names = [name for name in open_names if name not in small]
-    return {name: given[name] for name in needs}
+            return divided | {name: int(tokens * _WEIGHTS[name] / weight) for name in names}
+        divided |= {name: needs[name] for name in small}
+        tokens -= sum(needs[name] for name in small)
+        names = [name for name in names if name not in small]
+    return divided

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast, get_type_hin
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from refold import checks
 from refold.agent.arguments import check_arguments, check_schema, decode_arguments, with_integers
@@ -229,12 +229,10 @@ def _tool_of(function: Callable[..., Any]) -> FunctionTool:
     def call(arguments: dict[str, Any], context: ToolContext) -> Any:
         values = {field: value for field, value in arguments.items() if value is not None or field not in omitted}
         try:
-            given = msgspec.convert(values, kind)
+            converted = msgspec.convert(values, kind)
         except msgspec.ValidationError as error:
             raise InvalidInput(str(error)) from None
-        return function(
-            **{field: getattr(given, field) for field in kind.__struct_fields__}, **dict.fromkeys(contexts, context)
-        )
+        return function(**asdict(converted), **dict.fromkeys(contexts, context))
 
     return FunctionTool(name, text, schema | ({"$defs": parts} if parts else {}), call)
 
@@ -407,8 +405,8 @@ class ToolRegistry:
 
     def get(self, name: str) -> Tool | None:
         """Return a tool by its name, or `None` for an unknown name."""
-        registered = self._tools.get(name) if isinstance(cast("object", name), str) else None
-        return None if registered is None else registered.tool
+        entry = self._tools.get(name) if isinstance(cast("object", name), str) else None
+        return None if entry is None else entry.tool
 
     def names(self) -> list[str]:
         """List the names in the order of registration."""
@@ -416,7 +414,7 @@ class ToolRegistry:
 
     def definitions(self) -> list[ToolDefinition]:
         """List the definitions in the order of registration."""
-        return [registered.definition for registered in tuple(self._tools.values())]
+        return [entry.definition for entry in tuple(self._tools.values())]
 
     def context(
         self,
@@ -551,20 +549,20 @@ class ToolRegistry:
     def _begin(
         self, name: str, arguments: object, context: ToolContext | None, call: "_CallRecord | None", shown: list[Any]
     ) -> Any:
-        registered = self._tools.get(name) if isinstance(cast("object", name), str) else None
-        if registered is None:
+        entry = self._tools.get(name) if isinstance(cast("object", name), str) else None
+        if entry is None:
             raise _UnknownTool(f"unknown tool '{storable_text(name, TOOL_NAME_CHARS_MAX)}'")
-        decoded = decode_arguments(arguments, registered.definition.schema)
+        decoded = decode_arguments(arguments, entry.definition.schema)
         if call is not None and call.error is not None:
             raise call.error
         if context is None:
             context = ToolContext(self._memory)
         if context.is_cancelled is not None and context.is_cancelled():
             raise _CancelledError("cancelled")
-        if registered.schema is not None:
-            decoded = with_integers(decoded, registered.schema)
-            check_arguments(decoded, registered.schema)
-        return registered.tool.execute(decoded, replace(context, shown=shown))
+        if entry.schema is not None:
+            decoded = with_integers(decoded, entry.schema)
+            check_arguments(decoded, entry.schema)
+        return entry.tool.execute(decoded, replace(context, shown=shown))
 
 
 def _cause(context: ToolContext, call_id: str) -> int | None:
@@ -667,13 +665,13 @@ def _result(name: str, value: object) -> ToolResult:
 
 
 def _error_result(name: str, error: Exception) -> ToolResult:
-    known = storable_text(name, TOOL_NAME_CHARS_MAX)
+    recorded_name = storable_text(name, TOOL_NAME_CHARS_MAX)
     for kind, outcome, prefix in _OUTCOMES:
         if isinstance(error, kind):
-            return ToolResult(known, outcome, message=f"{prefix}{storable_text(error)}")
+            return ToolResult(recorded_name, outcome, message=f"{prefix}{storable_text(error)}")
     if not isinstance(error, ToolFailed):
         logger().warning("tool %s raised", name, exc_info=error)
-    return _failure(known, error)
+    return _failure(recorded_name, error)
 
 
 def _failure(name: str, error: Exception) -> ToolResult:

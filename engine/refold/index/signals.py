@@ -175,10 +175,10 @@ class _Lexicon:
         k1, b = query.ranking.bm25_saturation, query.ranking.bm25_length
         mean = self._length_sum / max(1, self._row_count) or 1.0
         most = 0.0
-        for found, idf in self._query_terms(query.text):
+        for posting, idf in self._query_terms(query.text):
             most += idf * (k1 + 1)
-            if found is not None:
-                rows, repeats = found
+            if posting is not None:
+                rows, repeats = posting
                 spread = k1 * (1 - b + b * (self._lengths.values[rows] / mean))
                 scores[rows] += idf * repeats * (k1 + 1) / (repeats + spread)
         return _scale(scores, most)
@@ -187,10 +187,10 @@ class _Lexicon:
         """Compute the cosine of the sets of terms, each term weighted by its rarity."""
         scores: _Floats = np.zeros(size, dtype=float32)
         squares = 0.0
-        for found, idf in self._query_terms(query.text):
+        for posting, idf in self._query_terms(query.text):
             squares += idf * idf
-            if found is not None:
-                scores[found[0]] += idf * idf
+            if posting is not None:
+                scores[posting[0]] += idf * idf
         norms = self._row_norms(size)
         scores /= np.where(norms > 0, norms, 1)
         return _scale(scores, sqrt(squares))
@@ -204,8 +204,8 @@ class _Lexicon:
         """Yield, for each term of a query, the rows that have it or an equivalent form of it, and its rarity."""
         terms, stemmer = terms_of(query.text, self._stemmer)[0], self._stemmer
         for forms in dict.fromkeys(forms_of(term, stemmer) if query.ranking.irregular else (term,) for term in terms):
-            found = [posting[0] for posting in map(self._find, forms) if posting is not None]
-            rows = _unite_rows(found) if len(found) > 1 else found[0] if found else None
+            rows_of_forms = [posting[0] for posting in map(self._find, forms) if posting is not None]
+            rows = _unite_rows(rows_of_forms) if rows_of_forms else None
             yield rows, rarity(self._row_count, 0 if rows is None else len(rows))
 
     def question(self, query: Query, shares: _Floats) -> _Floats:
@@ -216,8 +216,8 @@ class _Lexicon:
         """Yield, for each distinct term of a query, its rows and repeats, if any row has it, and its rarity."""
         count = self._row_count
         for term in dict.fromkeys(terms_of(text, self._stemmer)[0]):
-            found = self._find(term)
-            yield found, rarity(count, 0 if found is None else len(found[0]))
+            posting = self._find(term)
+            yield posting, rarity(count, 0 if posting is None else len(posting[0]))
 
     def _find(self, term: str) -> tuple[Rows, Array] | None:
         """Return the rows that have a term, in order, and how often each has it."""
@@ -230,10 +230,10 @@ class _Lexicon:
 
     def _all(self) -> dict[str, tuple[Rows, Array]]:
         """Return the result of `_find` for every term."""
-        found = {term: (posting.rows(), posting.repeats()) for term, posting in self._postings.items()}
+        fresh = {term: (posting.rows(), posting.repeats()) for term, posting in self._postings.items()}
         packed = {} if self._packed is None else self._packed.all()
         return packed | {
-            term: _merge_postings(own, packed[term]) if term in packed else own for term, own in found.items()
+            term: _merge_postings(own, packed[term]) if term in packed else own for term, own in fresh.items()
         }
 
     def _row_norms(self, size: int) -> _Floats:
@@ -251,10 +251,12 @@ def _merge_postings(one: tuple[Rows, Array], other: tuple[Rows, Array]) -> tuple
     return rows[order], np.concatenate([one[1], other[1]])[order]
 
 
-def _unite_rows(found: Sequence[Rows]) -> Rows:
-    """Return the union of several lists of rows, in order; a mask is faster than sorting them."""
-    marks = np.zeros(1 + max(int(rows[-1]) for rows in found), np.bool_)
-    for rows in found:
+def _unite_rows(lists: Sequence[Rows]) -> Rows:
+    """Return the union of lists of rows, in order; a mask is faster than sorting them."""
+    if len(lists) == 1:
+        return lists[0]
+    marks = np.zeros(1 + max(int(rows[-1]) for rows in lists), np.bool_)
+    for rows in lists:
         marks[rows] = True
     united: Rows = np.flatnonzero(marks)
     return united

@@ -7,13 +7,16 @@ import pytest
 
 from refold import InvalidInput, Memory
 from refold.agent import (
+    AgentLoop,
     ForgetCommand,
     RecallCommand,
     RememberCommand,
+    Reply,
     UserMessageResult,
     default_hooks,
     detect_memory_command,
 )
+from tests.agent.test_loop import Script
 
 REMEMBERED = [
     ("remember that I like tea", "I like tea"),
@@ -339,7 +342,7 @@ def test_forgetting_takes_all_that_is_meant_and_says_what(memory: Memory) -> Non
     for content in ("The staging server is in Oslo.", "Staging servers restart at nine.", "The port is 5432."):
         memory.add(content)
     heard, notices = asked(memory, "Please forget about the staging server.")
-    assert heard == UserMessageResult()
+    assert heard.injected_context == "As the user asks, the memory has forgotten 2 memories. Do not store it again."
     assert [entry.content for entry in memory.project().list()] == ["The port is 5432."]
     assert notices == ("Forgot 2 memories: The staging server is in Oslo.; Staging servers restart at nine.",)
     assert asked(memory, "forget about unicorns")[1] == ("Nothing was found to forget",)
@@ -374,6 +377,50 @@ def test_the_request_in_a_notice_is_obeyed(memory: Memory) -> None:
     assert asked(memory, "Forget about Plan the meeting for Tuesday")[1] == (
         "Forgot 1 memory: Plan the meeting for Tuesday",
     )
+
+
+def test_the_profile_forgets_too(memory: Memory) -> None:
+    profile = memory.profile("ann")
+    for key, value in (("partner", "Tom Baker, her boyfriend"), ("city", "Lisbon"), ("user_name", "Ann")):
+        profile.set(key, value)
+    memory.add("My boyfriend is Tom Baker.")
+
+    class Model(Script):
+        def heard(self, text: str) -> tuple[str, tuple[str, ...]]:
+            chat = memory.conversation("c")
+            turn = AgentLoop(memory, chat, self, profile="ann").run(text)
+            return repr([message["content"] for message in self.asked[-1]]), turn.notices
+
+    default_hooks(memory)
+    model = Model(*[Reply("Done.")] * 6)
+    shown, notices = model.heard("Forget about Tom Baker.")
+    assert notices == (
+        "Forgot 1 memory: My boyfriend is Tom Baker.",
+        "Forgot 1 fact of the profile: partner: Tom Baker, her boyfriend",
+    )
+    assert "her boyfriend" not in shown
+    assert "the memory has forgotten 1 memory and 1 fact of the profile. Do not store it again." in shown
+    shown, notices = model.heard("Forget that I live in Lisbon.")
+    keeps = 'The profile keeps city: Lisbon. To forget it, say "Forget about city"'
+    assert notices == ("Nothing was found to forget", keeps)
+    assert "forgotten nothing: nothing like it was found. Say so. The profile still has a fact like it." in shown
+    assert model.heard("Forget about city")[1] == ("Forgot 1 fact of the profile: city: Lisbon",)
+    assert model.heard("Forget that my name is Bob.")[1] == ("Nothing was found to forget",)
+    assert model.heard("Forget that my name is Ann.")[1] == ("Forgot 1 fact of the profile: user_name: Ann",)
+    assert profile.items() == []
+
+
+def test_the_model_is_told_what_was_stored_and_what_was_refused(memory: Memory) -> None:
+    stored, refused = asked(memory, "Remember that I love Porto."), asked(memory, "Remember my password is hunter22!")
+    text = "The memory has stored what the user asks to remember. Do not store it again."
+    assert stored[0] == UserMessageResult(injected_context=text)
+    text = (
+        "The memory did not store what the user asks to remember, for it seems to hold a password. Say that it is not "
+    )
+    assert refused[0] == UserMessageResult(injected_context=f"{text}stored, and do not store it.")
+    memory.add("Plan the meeting for Tuesday")
+    told = asked(memory, "Forget that we plan the meeting for Friday.")[0].injected_context or ""
+    assert told == "The memory has forgotten nothing: the nearest memory says otherwise. Say so."
 
 
 BINS = "the bins go out on Tuesday"

@@ -1,7 +1,9 @@
 """Extraction: what a model is asked, what of its answer is kept, and that nonsense leaves nothing half written."""
 
 import json
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -394,7 +396,9 @@ def test_default_hooks_obey_commands_and_extract_at_the_end_and_at_compaction(me
     hooks = default_hooks(memory, lambda _, text: f"Look up {text}", scripted(PORT))
     context = hooks.context(chat)
     heard = hooks.fire_user_message(context, "Remember that the tests need Docker.")
-    assert heard == UserMessageResult(injected_context="Look up Remember that the tests need Docker.")
+    stored = "The memory has stored what the user asks to remember. Do not store it again."
+    text = f"{stored}\nLook up Remember that the tests need Docker."
+    assert heard == UserMessageResult(injected_context=text)
     assert [entry.importance for entry in memory.project("acme").list()] == [0.95]
     hooks.fire_session_start(context)
     assert [entry.content for entry in context.shared["memories"]] == ["the tests need Docker"]
@@ -402,11 +406,31 @@ def test_default_hooks_obey_commands_and_extract_at_the_end_and_at_compaction(me
     assert memory.project("acme").count() == 0
     hooks.fire_user_message(context, "Remember that the password is hunter22!")
     assert memory.project("acme").count() == 0
+    chat.append("user", "The port is said to the end of the window. " * 4)
+    chat.set_window_tokens(160)
     hooks.fire_compaction(context, chat.window())
     assert [entry.content for entry in memory.project("acme").list()] == [PORT["content"]]
     chat.append("user", "more")
     hooks.fire_session_end(context, chat.session.summary())
     assert chat.session.extracted_seq() == chat.window()[-1].seq
+
+
+def test_what_has_left_the_window_is_read_in_batches_and_all_of_it_is_read(memory: Memory) -> None:
+    read: list[list[str]] = []
+
+    def reply(messages: Any, _: Any, __: Any) -> Any:
+        read.append(re.findall(r"thing \d+", messages[0]["content"].partition("## Conversation Summary")[2]))
+        return []
+
+    default_hooks(memory, provider=CallableProvider(reply))
+    model = SimpleNamespace(reply=lambda *_: Reply("I see, thank you for telling me about that. " * 5))
+    loop = AgentLoop(memory, memory.conversation("c", project="ann", window_tokens=2_000), model)
+    for number in range(60):
+        loop.run(f"Today I did thing {number}, and afterwards I met a friend in the park near the station.")
+    assert 2 <= len(read) <= 8
+    assert min(map(len, read)) > 5, "no call for a message or two"
+    loop.end()
+    assert [name for names in read for name in names] == [f"thing {number}" for number in range(60)]
 
 
 def test_settings_turn_the_default_hooks_off(memory: Memory) -> None:

@@ -287,7 +287,7 @@ def extracts(told: Told) -> None:
 
 def extracts_evicted(told: Told) -> None:
     told.chat = told.memory.conversation(ID, window_tokens=50)
-    told.turn(f"It is {WORDS}.")
+    told.turn(f"It is {WORDS}, " + "or so " * 15)
     told.turn("And the rest of it " + "is long " * 20)
     assert told.memory.project().list()[-1].content == WORDS
 
@@ -311,8 +311,8 @@ HOOKS: dict[str, tuple[Callable[[Told], None], ...]] = {
     "Skills.register_hooks.<locals>.refresh_files": (only_reads,),
     "record_session": (ends,),
     "decay_memories": (only_reads,),
-    "default_hooks.<locals>.extract_at_end": (extracts,),
-    "default_hooks.<locals>.extract_evicted": (extracts_evicted,),
+    "_register_extraction.<locals>.extract_at_end": (extracts,),
+    "_register_extraction.<locals>.extract_evicted": (extracts_evicted,),
 }
 """The default hooks by their names, and what makes each of them write."""
 

@@ -19,7 +19,7 @@ from refold.agent.providers import JsonProvider
 from refold.agent.secrets import secret_in
 from refold.entry import ACTIVE, Entry
 from refold.fold import State
-from refold.limits import SOURCES_COUNT_MAX
+from refold.limits import EXTRACTION_CHARS_MAX, EXTRACTION_WINDOW_SHARE, SOURCES_COUNT_MAX
 from refold.memory.core import core_of
 from refold.memory.memory import Memory
 from refold.memory.project import Project
@@ -32,6 +32,7 @@ from refold.views.session import WORK
 
 _FORGET_RANKING: Final = "seed"  # The threshold below is meant for the scores of this ranking.
 _FORGET_SCORE_MIN: Final = 0.45  # A request to forget never means a memory with a lower similarity.
+_NOTHING_FOUND: Final = "Nothing was found to forget"
 _FOUND_COUNT_MAX: Final = 50  # The most memories that one command forgets or shows.
 _REASONS_COUNT_MAX: Final = 3  # The most reasons in a notice of what was not learned; the event has all of them.
 # Words that do not help to identify the memory to forget.
@@ -76,14 +77,15 @@ def default_hooks(
 ) -> Hooks:
     """Register the memory's own hooks on `memory.hooks`, replacing those of an earlier call, and return `memory.hooks`.
 
-    At the start of a session, memories are loaded into `context.shared["memories"]`. A user message that is a memory
-    command is carried out. `skills` are shown beside messages and never become part of the user's words: a handle such
-    as `memory.skills` selects skills and records the selection; a function returns the text to show. With a handle,
-    tools that the selected skills do not allow are refused until the next message. With a `provider`, memories are
-    extracted from evicted messages and at the end of a session, and a handle learns a skill from a session that went
-    well if `skills_auto_generate` is set. At the end of a session, an episode records what was tried and how it ended,
-    and memories that have not been used for days lose importance. Notices report what was done. The settings of the
-    store can turn each of these off.
+    At the start of a session, memories are loaded into `context.shared["memories"]`. A user message that is a
+    memory command is carried out, and the model is told so. `skills` are shown beside messages and never become
+    part of the user's words: a handle such as `memory.skills` selects skills and records the selection; a function
+    returns the text to show. With a handle, tools that the selected skills do not allow are refused until the next
+    message. With a `provider`, memories are extracted at the end of a session, and before it from evicted messages
+    whenever they come to a quarter of the window or to EXTRACTION_CHARS_MAX; and a handle learns a skill from a
+    session that went well if `skills_auto_generate` is set. At the end of a session, an episode records what was
+    tried and how it ended, and memories that have not been used for days lose importance. Notices report what was
+    done. The settings of the store can turn each of these off.
     """
     hooks: Hooks = memory.hooks
     hooks.unregister_group(_GROUP)
@@ -120,7 +122,11 @@ def _register_extraction(hooks: Hooks, provider: JsonProvider) -> None:
             # Also read pinned messages and those of a failed extraction: no later extraction returns to them.
             until = max(message.seq for message in evicted)
             messages = [message for message in unread_messages(context.conversation) if message.seq <= until]
-            run_extraction(context, messages=messages)
+            # A single message says little without those around it, and the turn waits for each call of the model.
+            tokens = sum(message.tokens for message in messages)
+            chars = sum(len(text_of(message)) for message in messages)
+            if tokens * EXTRACTION_WINDOW_SHARE >= context.conversation.window_tokens or chars >= EXTRACTION_CHARS_MAX:
+                run_extraction(context, messages=messages)
 
     hooks.register(SESSION_END, extract_at_end, group=_GROUP)
     hooks.register(COMPACTION, extract_evicted, group=_GROUP)
@@ -200,7 +206,7 @@ def decay_memories(context: HookContext, summary: SessionSummary) -> None:  # no
 
 
 def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
-    """Remember, forget or look up as a user's message commands; a secret is not remembered."""
+    """Remember, forget or look up as a user's message commands, and tell the model; a secret is not remembered."""
     if not context.memory.settings.get("memory_enabled"):
         return None
     command = detect_memory_command(text)
@@ -208,7 +214,8 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
     secret = secret_in(command.content) if isinstance(command, RememberCommand) else None
     if secret is not None:
         context.notify(f"Not remembered: it seems to hold {secret}")
-    elif isinstance(command, RememberCommand):
+        return UserMessageResult(injected_context=_REFUSED.format(secret=secret))
+    if isinstance(command, RememberCommand):
         content, importance, session = command.content, command.importance, context.session_id
         context.write(
             text,
@@ -217,16 +224,10 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
             ),
         )
         context.notify(f"Remembered: {content}")
-    elif isinstance(command, ForgetCommand):
-        entries, notice = _find_targets(project, command)
-
-        def forget(sources: Sequence[Any]) -> None:
-            for entry in entries:
-                project.delete(entry.id, sources=sources)
-
-        context.write(text, forget)
-        context.notify(notice)
-    elif isinstance(command, RecallCommand):
+        return UserMessageResult(injected_context=_REMEMBERED)
+    if isinstance(command, ForgetCommand):
+        return UserMessageResult(injected_context=_forget(context, text, command))
+    if isinstance(command, RecallCommand):
         recalled, total = _find_memories(project, command)
         if recalled:  # If not, the profile or earlier messages can still answer.
             number = f"{len(recalled)} of {total} memories:"
@@ -235,6 +236,71 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
                 memories=tuple(entry.id for entry in recalled),
             )
     return None
+
+
+# What the model is told beside a command, without the contents of what is forgotten: the message would keep them.
+_REMEMBERED: Final = "The memory has stored what the user asks to remember. Do not store it again."
+_REFUSED: Final = (
+    "The memory did not store what the user asks to remember, for it seems to hold {secret}. Say that it is not "
+    "stored, and do not store it."
+)
+_FORGOTTEN: Final = "As the user asks, the memory has forgotten {}. Do not store it again."
+_NOT_FORGOTTEN: Final = "The memory has forgotten nothing: {}. Say so."
+
+
+def _forget(context: HookContext, text: str, command: ForgetCommand) -> str:
+    """Forget memories of the project and facts of the profile; return what to tell the model."""
+    project, profile = context.memory.project(context.project), context.memory.profile(context.profile)
+    entries, notice = _find_targets(project, command)
+    facts, similar = _find_facts(profile.items(), command)
+
+    def forget(sources: Sequence[Any]) -> None:
+        for entry in entries:
+            project.delete(entry.id, sources=sources)
+        for key, _ in facts:
+            profile.delete(key, sources=sources)
+
+    context.write(text, forget)
+    if entries or not facts:
+        context.notify(notice)
+    if facts:
+        listing = "; ".join(f"{key}: {value}" for key, value in facts)
+        context.notify(f"Forgot {pluralize(len(facts), 'fact')} of the profile: {listing}")
+    for key, value in similar:
+        context.notify(f'The profile keeps {key}: {value}. To forget it, say "Forget about {_words_of(key)}"')
+    counts = [pluralize(len(entries), "memory", "memories")] if entries else []
+    counts += [f"{pluralize(len(facts), 'fact')} of the profile"] if facts else []
+    why = "nothing like it was found" if notice == _NOTHING_FOUND else "the nearest memory says otherwise"
+    told = _FORGOTTEN.format(" and ".join(counts)) if counts else _NOT_FORGOTTEN.format(why)
+    return f"{told} The profile still has a fact like it." if similar else told
+
+
+def _find_facts(
+    items: Sequence[tuple[str, str]], command: ForgetCommand
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the facts of a profile to forget, and others whose value a statement names.
+
+    Key and value together must contain every word. A subject means all such facts, and a statement the one with the
+    fewest other words, unless it contradicts the statement.
+    """
+    words = [word for word in keywords_of(command.query) if word not in _EMPTY_WORDS]
+    facts: list[tuple[str, str]] = []
+    similar: list[tuple[str, str]] = []
+    for key, value in items:
+        text, values = f"{_words_of(key)}: {value}", keywords_of(value)
+        if contradiction(text, command.query, denials=not command.is_subject):
+            continue
+        if words and all(_has_word(text, word) for word in words):
+            facts.append((key, value))
+        elif not command.is_subject and values and all(any(_is_same(each, word) for word in words) for each in values):
+            similar.append((key, value))
+    if facts and not command.is_subject:
+        facts = [min(facts, key=lambda fact: len(keywords_of(" ".join(fact))))]
+    return facts[:_FOUND_COUNT_MAX], similar
+
+
+def _words_of(key: str) -> str:
+    return key.replace("_", " ").replace("-", " ")
 
 
 def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry], str]:
@@ -247,7 +313,7 @@ def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry]
     query = command.query
     hits = project.search(query, top_k=_FOUND_COUNT_MAX, min_importance=0.0, ranking=_FORGET_RANKING)
     words = [word for word in keywords_of(query) if word not in _EMPTY_WORDS]
-    matches = [hit.entry for hit in hits if words and all(_has_word(hit.entry, word) for word in words)]
+    matches = [hit.entry for hit in hits if words and all(_has_word(hit.entry.content, word) for word in words)]
     matches = matches or [hit.entry for hit in hits[:1] if hit.score >= _FORGET_SCORE_MIN]
     reasons = {
         entry.id: contradiction(entry.content, query, denials=not command.is_subject)
@@ -261,7 +327,7 @@ def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry]
         contents = "; ".join(entry.content for entry in entries)
         return entries, f"Forgot {pluralize(len(entries), 'memory', 'memories')}: {contents}"
     if not matches:
-        return [], "Nothing was found to forget"
+        return [], _NOTHING_FOUND
     nearest = one_line(matches[0].content)
     is_statement = isinstance(detect_memory_command(f"Forget that {nearest}"), ForgetCommand)
     return [], (
@@ -270,9 +336,9 @@ def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry]
     )
 
 
-def _has_word(entry: Entry, word: str) -> bool:
-    """Return whether a memory contains a word, in the singular or plural."""
-    return any(_is_same(keyword, word) for keyword in keywords_of(entry.content))
+def _has_word(content: str, word: str) -> bool:
+    """Return whether a content has a word, in the singular or plural."""
+    return any(_is_same(keyword, word) for keyword in keywords_of(content))
 
 
 def _is_same(word: str, other: str) -> bool:
@@ -281,7 +347,7 @@ def _is_same(word: str, other: str) -> bool:
 
 def _describe_difference(entry: Entry, words: Sequence[str]) -> str | None:
     """Return the words that differ if memory and request each have one that the other lacks: tea is not coffee."""
-    lacking = [word for word in words if not _has_word(entry, word)]
+    lacking = [word for word in words if not _has_word(entry.content, word)]
     keywords = [word for word in keywords_of(entry.content) if word not in _EMPTY_WORDS]
     extra = [keyword for keyword in keywords if not any(_is_same(keyword, word) for word in words)]
     return f"it has {extra[0]!r} and not {lacking[0]!r}" if extra and lacking else None

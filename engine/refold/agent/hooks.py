@@ -72,6 +72,8 @@ class HookContext(Struct, frozen=True):
     """The token usage of the model's answer, at `after_llm`, if the model reports it."""
     deferred: list[Write] | None = None
     """Writes that wait until the loop has appended the user's message; `None` outside a loop."""
+    profile: str = "default"
+    """The name of the profile that the session shows and writes to."""
 
     def notify(self, text: str) -> None:
         """Add a notice for the user about what a hook did."""
@@ -237,13 +239,20 @@ class Hooks:
         return sum(self.unregister(point, hook) for point, hook in self._groups.pop(group, []))
 
     def context(
-        self, chat: Conversation, *, project: str | None = None, provider_name: str = "", model_name: str = ""
+        self,
+        chat: Conversation,
+        *,
+        project: str | None = None,
+        provider_name: str = "",
+        model_name: str = "",
+        profile: str = "default",
     ) -> HookContext:
         """Return the context to pass to the hooks of a session."""
         if not isinstance(cast("object", chat), Conversation):
             checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.brief(chat)})")
         name = project or chat.project or "default"
-        return HookContext(self._memory, chat, name, provider_name, model_name, {}, [])
+        profile = checks.name(profile, "profile")
+        return HookContext(self._memory, chat, name, provider_name, model_name, {}, [], profile=profile)
 
     # The points, in the order of a session.
 

@@ -173,7 +173,7 @@ class AgentLoop:
         self._hooks = memory.hooks if hooks is None else hooks
         self._steps_count_max = checks.count(steps_count_max, "steps_count_max")
         self._budget = _LOCAL_BUDGET if budget is None and provider_name == "ollama" else budget
-        names = {"provider_name": provider_name, "model_name": model_name}
+        names = {"provider_name": provider_name, "model_name": model_name, "profile": profile}
         self._context: HookContext = replace(self._hooks.context(chat, **names), deferred=[])
         self._is_cancelled = is_cancelled
         owners = {"profile": profile, "journal": journal, "files": files}

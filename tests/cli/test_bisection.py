@@ -65,6 +65,19 @@ class TestBisect:
         assert ended.code == 1
         assert "when.py is not a Python expression" in ended.err
 
+    def test_an_expression_that_fails_is_told_with_its_state(self, refold: Run, tmp_path: Path) -> None:
+        file = tmp_path / "when.py"
+        file.write_text("len(chat.window()) > 5")
+        ended = refold("bisect", "--python", file)
+        assert ended.code == 1
+        assert ended.err.startswith(f"refold: {file} at seq ")
+        assert "AttributeError" in ended.err
+        assert "without a CONVERSATION, `chat` is None" in ended.err
+        file.write_text("nothing > 5")
+        ended = refold("bisect", "trip", "--python", file)
+        assert ended.code == 1
+        assert "NameError: name 'nothing' is not defined; mend the expression" in ended.err
+
     @pytest.mark.parametrize(
         ("arguments", "code", "said"),
         [

@@ -239,7 +239,15 @@ def test_an_import_reads_stdin(refold: Run, tmp_path: Path, monkeypatch: pytest.
     assert piped(line, "--name", "other").json["files"][0]["messages"] == 1
     names = [row["conversation"] for row in refold("list", "--db", tmp_path / "store", "--json").json["conversations"]]
     assert names == ["openai/other/1", "openai/stdin/1"]
+    assert piped(line).json["files"][0]["file"] == "-"
+    assert piped(line, "--name", "other").json["files"][0]["file"] == "other"
     assert piped(line, "--name", "a/b").code == 2
+    another = piped('[{"role": "user", "content": "Ho"}]\n')
+    assert another.code == 1
+    assert "refold: -: line 1, message 1: openai/stdin/1 was imported before" in another.err
+    assert "give the file another name (--name for stdin) to import both" in another.err
+    assert "-: nothing was imported" in another.err
+    assert "refold: what: line 1" in piped('[{"role": 5}]\n', "--name", "what").err
     assert refold("import", SAMPLE, "--name", "x", "--db", tmp_path / "store").code == 2
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from refold import Conversation, LimitExceeded, Memory
-from refold.evaluation.cases import cases_of, conversations, item_of
+from refold.evaluation.cases import cases_of, conversations, item_of, make_case
 from refold.evaluation.eviction import (
     POLICIES,
     Eviction,
@@ -348,5 +348,32 @@ def test_conversations_come_in_the_order_in_which_they_began() -> None:
             memory.conversation(name).scratchpad.set("key", "value")
         for name in ("b", "a"):
             memory.conversation(name).append("user", "Hello", name="Ada")
-        assert [name for name, _, _ in conversations(memory)] == ["b", "a"]
-        assert [items[0].text for _, items, _ in conversations(memory)] == ["Ada: Hello"] * 2
+        assert [name for name, *_ in conversations(memory)] == ["b", "a"]
+        assert [items[0].text for _, items, *_ in conversations(memory)] == ["Ada: Hello"] * 2
+
+
+def test_what_forks_share_is_counted_once() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "open", "arguments": '{"code": "Z0099"}'}}
+    with Memory() as memory:
+        chat = memory.conversation("a")
+        chat.append("user", "The code of the door is Z0099.")
+        chat.append("assistant", None, tool_calls=[call])
+        chat.append("tool", "opened", tool_call_id="c1")
+        for number in range(3):
+            chat.fork(f"0-try-{number}")
+        again = chat.fork("0-again")
+        again.append("assistant", None, tool_calls=[{**call, "id": "c2"}])
+        shared = [(name, len(items), shared) for name, items, _, shared in conversations(memory)]
+        assert shared == [("a", 3, 0), *((f"0-try-{number}", 3, 3) for number in range(3)), ("0-again", 4, 3)]
+        cases = [make_case(*each) for each in conversations(memory)]
+        assert [[question.arrived for question in case.questions] for case in cases] == [[1], [], [], [], [3]]
+
+
+def test_the_questions_of_a_source_are_those_of_one_conversation() -> None:
+    source = {"questions": [{"question": "Which code?", "source_chat_ids": ["m1"]}]}
+    with Memory() as memory:
+        chat = memory.conversation("b")
+        chat.append("user", "Z0099", metadata={"id": "m1", "source": source})
+        chat.fork("a").append("user", "More.")
+        cases = [make_case(*each) for each in conversations(memory)]
+        assert [(case.name, len(case.questions)) for case in cases] == [("b", 1), ("a", 0)]

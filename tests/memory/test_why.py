@@ -720,6 +720,15 @@ class TestText:
         assert answer.steps[0].seq == entry.seq
         assert "6 more places" in answer.steps[-1].text
 
+    def test_the_first_line_counts_all_places(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=60)
+        for number in range(60):
+            chat.append("user", f"order HATHAT number {number}", tokens=10)
+        answer = memory.why("HATHAT")
+        first = "'HATHAT': found in 60 places, of which 20 follow, now present in 6 of them"
+        assert (answer.places, str(answer).splitlines()[0]) == (60, first)
+        assert memory.why("number 7").places == 1
+
 
 def test_an_event_that_only_holds_words_is_said_to_have_no_place_in_a_search_or_a_context(memory: Memory) -> None:
     chat = memory.conversation("c")

@@ -25,7 +25,8 @@ _KILO = 1_024
 def bench_group() -> None:
     """Measure retrieval, eviction and the default agent loop.
 
-    Measures on LoCoMo, BEAM, LongMemEval, recorded sessions, or your own store. Never writes to a store.
+    Measures on LoCoMo, BEAM, LongMemEval, recorded sessions, or your own store. Never writes to a store. What was needed
+    before a conversation was forked counts once, however many forks there are.
     """
 
 

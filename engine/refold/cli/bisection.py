@@ -140,7 +140,13 @@ def _expression(file: Any, chat: "Conversation | None") -> Predicate:
 
     def holds(memory: "Memory") -> object:
         names = {"memory": memory, "chat": None if chat is None else memory.conversation(chat.id)}
-        return eval(code, names)  # noqa: S307 - the file comes from the user
+        try:
+            return eval(code, names)  # noqa: S307 - the file comes from the user
+        except Exception as error:
+            chatless = "; without a CONVERSATION, `chat` is None" if chat is None else ""
+            raise InvalidInput(
+                f"{file.name} at seq {memory.head}: {type(error).__name__}: {error}{chatless}; mend the expression"
+            ) from error
 
     return holds
 

@@ -28,7 +28,7 @@ from refold.cli.root import (
     suggest_name,
     verb,
 )
-from refold.errors import NotFound
+from refold.errors import NotFound, RefoldError
 from refold.text import pluralize
 
 if TYPE_CHECKING:
@@ -481,6 +481,8 @@ def import_command(
         raise click.UsageError("--project is for memories; give it with --facts")
     if name is not None and Path("-") not in files:
         raise click.UsageError("--name is for stdin; give - as a file too")
+    from msgspec.structs import replace
+
     from refold.importers import format_of, import_file, import_memories, memory_format_of
 
     detect = memory_format_of if facts else format_of
@@ -490,7 +492,7 @@ def import_command(
     if not facts and format_name != _LANGGRAPH:
         _check_names(files)
     with ExitStack() as stack:
-        paths = [stack.enter_context(_stdin_file(name or "stdin")) if str(file) == "-" else file for file in files]
+        paths = [stack.enter_context(_stdin_file(name)) if str(file) == "-" else file for file in files]
         formats = [detect(file) if format_name is None else format_name for file in paths]
         memory = stack.enter_context(_store_to_fill(db, options))
         for place, (file, form) in enumerate(zip(paths, formats, strict=True), 1):
@@ -504,10 +506,12 @@ def import_command(
                     else:
                         imported.append(import_file(memory, file, format=form, progress=progress))
             except Exception:
-                _report_partial_import(memory, file, head)
+                _report_partial_import(memory, files[place - 1], head)
                 if paths[place:]:
-                    output.tell(f"not imported: {', '.join(map(str, paths[place:]))}")
+                    output.tell(f"not imported: {', '.join(map(str, files[place:]))}")
                 raise
+            if file is not files[place - 1]:
+                imported[-1] = replace(imported[-1], file=name or "-")
             if not as_json:
                 output.Console().line(_import_text(imported[-1]))
     if as_json:
@@ -535,18 +539,22 @@ def _migrate_file(memory: "Memory", file: Path, progress: Any) -> Any:
 
 
 @contextmanager
-def _stdin_file(name: str) -> Generator[Path]:
-    """Write stdin to a file that exists during the block."""
+def _stdin_file(name: str | None) -> Generator[Path]:
+    """Write stdin to a file that exists during the block; errors call it by its name, or ``-``."""
     import shutil
     import tempfile
 
-    if not name or Path(name).name != name:
+    if name is not None and (not name or Path(name).name != name):
         raise click.UsageError(f"--name is {name!r}; give a name without slashes")
     with tempfile.TemporaryDirectory(prefix="refold-import-") as directory:
-        path = Path(directory, name)
+        path = Path(directory, name or "stdin")
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        yield path
+        try:
+            yield path
+        except RefoldError as error:
+            error.args = (str(error).replace(str(path), name or "-"),)
+            raise
 
 
 class _EmptyStoreError(Exception):

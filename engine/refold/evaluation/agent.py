@@ -87,8 +87,8 @@ def recordings_of(path: Path, progress: Callable[[int, int], None] | None = None
     """Read the conversations of a file that have questions with evidence; raises the same errors as `cases_of`."""
     with memory_of(path, progress) as memory:
         recordings = [
-            Recording(make_case(name, items, source), tuple(_facts(items, source)))
-            for name, items, source in conversations(memory)
+            Recording(make_case(name, items, source, shared), tuple(_facts(items, source)))
+            for name, items, source, shared in conversations(memory)
         ]
     return [each for each in recordings if any(question.evidence for question in each.case.questions)]
 

@@ -109,15 +109,21 @@ def entry_item(entry: Entry) -> Item:
     )
 
 
-def conversations(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...], dict[str, Any]]]:
+def conversations(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...], dict[str, Any], int]]:
     """Yield the conversations of a memory that have messages, in the order they began.
 
-    Each comes with its id, its items, and the other fields of its source.
+    Each comes with its id, its items, the other fields of its source, and how many of its first items belong to a
+    conversation before it, as those of a fork do.
     """
-    transcripts = ((name, list(transcript(memory, name))) for name in memory.conversations())
-    for name, messages in sorted((pair for pair in transcripts if pair[1]), key=lambda pair: pair[1][0].seq):
-        source = (messages[0].metadata or {}).get("source")
-        yield name, tuple(map(item_of, messages)), source if isinstance(source, dict) else {}
+    known: set[int] = set()
+    begun = {name: next(memory.conversation(name).events()).stamp.seq for name in memory.conversations()}
+    for name in sorted(begun, key=lambda name: begun[name]):
+        messages = list(transcript(memory, name))
+        if messages:
+            source = (messages[0].metadata or {}).get("source")
+            shared = next((place for place, each in enumerate(messages) if each.seq not in known), len(messages))
+            known.update(message.seq for message in messages)
+            yield name, tuple(map(item_of, messages)), source if isinstance(source, dict) else {}, shared
 
 
 def projects(memory: Memory) -> Iterator[tuple[str, tuple[Item, ...]]]:
@@ -147,8 +153,14 @@ _VALUE_CHARS_MIN: Final = 5
 _DIGIT: Final = re.compile(r"\d")
 
 
-def make_case(name: str, items: tuple[Item, ...], source: dict[str, Any]) -> Case:
-    """Return a conversation with the questions of its source, or with questions made from its own tool calls."""
+def make_case(name: str, items: tuple[Item, ...], source: dict[str, Any], shared: int = 0) -> Case:
+    """Return a conversation with the questions of its source, or with questions made from its own tool calls.
+
+    The needs of the first ``shared`` items, and the questions of their source, belong to another conversation.
+    """
+    if shared:
+        questions = tuple(question for question in _calls(items) if question.arrived >= shared)
+        return Case("tool calls", name, items, questions)
     if _has_questions(source.get("qa")):
         return _locomo(name, items, source)
     if _is_longmemeval(source):
@@ -320,7 +332,8 @@ def cases_of(path: Path, queries: Path | None = None, progress: Progress | None 
     with memory_of(path, progress) as memory:
         if queries is not None:
             return _make_query_cases(memory, queries)
-        return [make_case(*conversation) for conversation in conversations(memory)]
+        cases = ((make_case(*each), each[-1]) for each in conversations(memory))
+        return [case for case, shared in cases if case.questions or not shared]
 
 
 def memory_of(path: Path, progress: Progress | None) -> Memory:

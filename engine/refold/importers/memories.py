@@ -356,8 +356,8 @@ def import_memories(
             home = project or one.project or _PROJECT
             seqs = turns.get(one.project, {})
             changed = (
-                f"was imported into {home} before, and was another memory then; give the file another name to import "
-                "both"
+                f"was imported into {home} before, and was another memory then; give the file another name "
+                "(--name for stdin) to import both"
             )
             with prefix_errors(f"{path}: {one.place}", changed):
                 if home not in projects:

@@ -251,7 +251,7 @@ class _SessionImport:
 def _append(chat: Conversation, number: int, message: SourceMessage, place: str) -> bool:
     changed = (
         f"{chat.id} was imported before, and this message was another one then; "
-        "give the file another name to import both"
+        "give the file another name (--name for stdin) to import both"
     )
     with prefix_errors(place, changed):
         appended = chat.append(

@@ -46,7 +46,8 @@ class Reason(Struct, frozen=True):
 class Why(Struct, frozen=True):
     """The answer of ``why``: its steps in the order of the question, and whether any of its subjects is present now.
 
-    ``present`` lists the subjects that are present. ``str(answer)`` gives readable lines of text that begin with the
+    ``places`` is the number of subjects that were found; the steps are about the newest of them, and ``present`` lists
+    those of them that are present. ``str(answer)`` gives readable lines of text that begin with the
     current state and omit all but the newest ``shown`` steps. ``answer.to_json()`` is the full answer as data, and
     ``answer.of("left")`` returns the steps of one relation.
     """
@@ -55,6 +56,7 @@ class Why(Struct, frozen=True):
     is_there: bool
     steps: tuple[Reason, ...]
     present: tuple[str, ...] = ()
+    places: int = 0
 
     def of(self, *relations: str) -> tuple[Reason, ...]:
         """Return the steps that have one of the given relations."""
@@ -75,7 +77,9 @@ def rows_of(answer: Why, *, full: bool = False) -> Iterator[str | Reason]:
         chains.setdefault(step.subject, []).append(step)
     subjects = [subject for subject in chains if subject]
     if len(subjects) > 1:
-        yield f"{answer.about}: found in {len(subjects)} places, now present in {len(answer.present)} of them"
+        left_out = answer.places > len(subjects)
+        places = f"{answer.places} places, of which {len(subjects)} follow" if left_out else f"{len(subjects)} places"
+        yield f"{answer.about}: found in {places}, now present in {len(answer.present)} of them"
         yield from (f"  {_verdict(answer, subject, chains[subject])}" for subject in subjects)
     else:
         subject = subjects[0] if subjects else ""

@@ -82,7 +82,7 @@ def answer(core: Core, frozen: int | None, x: object, conversation: object, miss
         text = f"no event up to seq {at} holds {checks.brief(x)}; {erased} erased events may have held it"
         steps.append(Reason("hidden", text))
     about = str(found[0]) if len(found) == 1 else (f"{shorten(x)!r}" if isinstance(x, str) else checks.brief(x))
-    return Why(about, bool(present), tuple(steps), tuple(present))
+    return Why(about, bool(present), tuple(steps), tuple(present), len(found))
 
 
 def _newest_subjects(found: Sequence[Subject]) -> list[Subject]:

@@ -7,7 +7,7 @@ import pytest
 
 from refold import Memory
 from refold.agent import CallableProvider, Extracted, extract
-from tests.support.memories import assert_sound
+from tests.support.memories import Clock, assert_sound
 
 LEIPZIG = {"category": "fact", "content": "The user lives in Leipzig.", "keywords": ["Leipzig"], "importance": 0.4}
 
@@ -156,3 +156,32 @@ def test_what_waits_for_approval_replaces_only_what_waits_too(memory: Memory) ->
     assert by_id.pop(waiting.id) == ("The user has two children.", "pending_review")
     assert list(by_id.values()) == [("The user lives in Leipzig.", "pending_review")]
     assert "was approved" in extracted.dropped[0]
+
+
+DAY_S = 86_400
+
+
+def test_a_fact_stands_under_the_day_of_the_message_that_said_it() -> None:
+    clock, asked = Clock(1_764_000_000_000_000_000), list[str]()
+    with Memory(clock_ns=clock, timezone="Asia/Tokyo") as memory:
+        chat = said(memory, "a", "I live in Hamburg, and see the dentist tomorrow.")
+        clock.advance(16 * DAY_S)
+        chat.append("user", "The weather is nice.")
+        dentist = LEIPZIG | {"content": "The user sees the dentist on 2025-11-26.", "keywords": ["dentist"]}
+        learn(memory, chat, dentist, LEIPZIG | {"content": "The user lives in Hamburg."}, asked=asked)
+        assert "\n2025-11-25:\nuser: I live in Hamburg" in asked[0]
+        assert "\n2025-12-11:\nuser: The weather is nice.\n" in asked[0]
+        clock.advance(16 * DAY_S)
+        chat.append("user", "We moved to Leipzig.")
+        clock.advance(16 * DAY_S)
+        chat.append("user", "The weather is nice again.")
+        learn(memory, chat, LEIPZIG | {"replaces": 2})
+        part = memory.context(memory.conversation("b", project="acme")).part("memories")
+        assert part is not None
+        assert part.text.partition("\n\n")[2].splitlines() == [
+            "2025-11-25:",
+            "- [FACT] The user sees the dentist on 2025-11-26.",
+            "2025-12-27:",
+            "- [FACT] The user lives in Leipzig.",
+        ]
+        assert_sound(memory)

@@ -304,7 +304,7 @@ class Projects(Chats):
         def rows_of(state: Shared) -> list[tuple[str, float, int]]:
             rows = []
             for fact in state.memories.values():
-                since_ns = max(fact.accessed_ns, fact.decayed_ns)
+                since_ns = max(fact.accessed_ns, fact.decayed_ns, fact.created_ns)
                 days = (now_ns - since_ns) // DAY_NS
                 if days > 0:
                     rows.append((fact.id, fact.importance * 0.95 ** (days / 7), since_ns + days * DAY_NS))

@@ -253,6 +253,13 @@ class TestMaintaining:
         memory.project().decay()
         assert memory.project().list()[0].importance == pytest.approx(0.8 * 0.95)
 
+    def test_what_happened_long_ago_begins_to_decay_when_it_is_added(self, memory: Memory, clock: Clock) -> None:
+        memory.add("tea", importance=0.8, occurred=clock() - 700 * DAY_NS)
+        assert memory.project().decay().changed == 0
+        clock.advance(7 * DAY_NS // 1_000)
+        memory.project().decay()
+        assert memory.project().list()[0].importance == pytest.approx(0.8 * 0.95)
+
     def test_pruning_takes_what_is_under_the_bound(self, project: Project) -> None:
         for importance in (0.1, 0.2, 0.3):
             project.add(str(importance), importance=importance)

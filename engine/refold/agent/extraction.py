@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from itertools import chain
 from math import isfinite
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.agent.candidates import state_in
-from refold.agent.parts import line_of, quote_text
+from refold.agent.parts import dated_lines, line_of, quote_text
 from refold.agent.providers import JsonProvider, JsonResult, NoJson, ProviderFailed
 from refold.agent.secrets import secret_in
 from refold.agent.tools import is_storable
@@ -41,6 +41,7 @@ from refold.limits import (
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.memory import Memory
+from refold.memory.options import day_at
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
@@ -229,6 +230,7 @@ Rules:
 - "correction": mistakes to avoid (e.g., "editing executor.rs requires cargo check due to type complexity")
 - "fact": general project facts (e.g., "frontend uses Zustand for state management")
 - importance: 0.9+ for explicit user instructions, 0.5-0.8 for discovered patterns, 0.3-0.5 for general facts
+- dates: write the date itself instead of "today", "tomorrow" or "last week"; each message stands under its day
 - replaces: the number of the known memory that is no longer true because of this one, or 0 if there is none
 - Return an empty array [] if nothing worth extracting
 - Do NOT extract secrets, credentials, API keys, or passwords"""
@@ -273,15 +275,20 @@ def _number_lines(known: Sequence[Entry]) -> list[str]:
     return [f"{number}. [{entry.category}] {line_of(entry.content)}" for number, entry in enumerate(known, 1)]
 
 
-def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence[Entry]) -> str:
+def prompt(
+    summary: SessionSummary, messages: Sequence[Message], known: Sequence[Entry], *, timezone: str = "UTC"
+) -> str:
     """Render the question about a session: always the same text, with session text quoted so that it is not obeyed.
 
-    The `known` memories are numbered from 1.
+    The messages stand under their days in a time zone. The `known` memories are numbered from 1.
     """
     files = [f"- {line_of(path)} ({lines} lines)" for path, lines, _ in summary.files_read]
     half = EXTRACTION_CHARS_MAX // 2 - 16
     lines = [
-        line if len(line) <= EXTRACTION_CHARS_MAX else f"{line[:half]}\n[...]\n{line[-half:]}"
+        (
+            day_at(message.occurred_ns, timezone),
+            line if len(line) <= EXTRACTION_CHARS_MAX else f"{line[:half]}\n[...]\n{line[-half:]}",
+        )
         for message in messages
         if (line := _line(message))
     ]
@@ -289,7 +296,7 @@ def prompt(summary: SessionSummary, messages: Sequence[Message], known: Sequence
         task=_section([quote_text(summary.task_description, "  ")]),
         files=_section(_newest_lines(files)),
         findings=_section(_newest_lines([f"- {quote_text(text, '  ')}" for text in summary.key_findings])),
-        conversation="\n".join(lines) or "(none)",
+        conversation="\n".join(dated_lines(lines)) or "(none)",
         known=_section(_number_lines(known)),
     )
 
@@ -389,7 +396,8 @@ def extract(
         while waiting:
             page = waiting.pop(0)
             known = known_memories(store)
-            answer = _ask(provider, prompt(session, page, known), timeout_seconds)
+            question = prompt(session, page, known, timezone=core_of(chat)[0].timezone)
+            answer = _ask(provider, question, timeout_seconds)
             lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes, known=known)
             lessons = replace(lessons, dropped=(*_cut_messages(page), *lessons.dropped))
             written = _write(memory, store, chat, lessons, page, erased=erased, read=read, provider=provider.id)
@@ -522,21 +530,29 @@ def _erased_seqs(chat: Conversation) -> frozenset[int]:
     return frozenset(stamp.seq for _, stamp in chat.events() if stamp.erased)
 
 
-def _quote_for(lesson: Lesson, page: Sequence[Message]) -> str | None:
-    """Quote the message with the most words of a lesson, around the first of them; `None` if no message has any."""
+class _LessonSource(NamedTuple):
+    """What a lesson comes from: a quotation, if some message has its words, and when that or the newest was said."""
+
+    quote: str | None
+    occurred_ns: int | None
+
+
+def _source_of(lesson: Lesson, page: Sequence[Message]) -> _LessonSource:
+    """Quote the message with the most words of a lesson, around the first of them."""
     words = dict.fromkeys([*keywords_of(lesson.content), *(word.lower() for word in lesson.keywords)])
-    best, most = "", 0
-    for line in map(_line, page):
+    best, most, occurred_ns = "", 0, page[-1].occurred_ns if page else None
+    for message in page:
+        line = _line(message)
         lowered = line.lower()
         shared = sum(word in lowered for word in words)
         if shared > most:
-            best, most = line, shared
+            best, most, occurred_ns = line, shared, message.occurred_ns
     if len(best) > EXTRACTED_CONTEXT_CHARS_MAX:
         lowered = best.lower()
         first = min(place for word in words if (place := lowered.find(word)) >= 0)
         begin = max(0, min(first - EXTRACTED_CONTEXT_CHARS_MAX // 4, len(best) - EXTRACTED_CONTEXT_CHARS_MAX))
         best = best[begin : begin + EXTRACTED_CONTEXT_CHARS_MAX]
-    return best if best and secret_in(best) is None else None
+    return _LessonSource(best if best and secret_in(best) is None else None, occurred_ns)
 
 
 def _write(
@@ -567,12 +583,12 @@ def _write(
             ids: list[str] = []
             dropped = list(lessons.dropped)
             for lesson in lessons.items:
-                known, quote = lesson.replaces, _quote_for(lesson, page)
+                known, passage = lesson.replaces, _source_of(lesson, page)
                 if known is not None:
                     twin = _twin_of(project, lesson, known)
                     refusal = _refuse_replacement(project, known, twin, sources, review=review)
                     if not refusal:
-                        ids += _replace_memory(project, lesson, known, twin, sources, quote)
+                        ids += _replace_memory(project, lesson, known, twin, sources, passage)
                         continue
                     dropped.append(_beside(lesson.index, refusal))
                 options: dict[str, Any] = {
@@ -580,7 +596,8 @@ def _write(
                     "keywords": lesson.keywords,
                     "importance": lesson.importance,
                     "source": chat.id,
-                    "source_context": quote,
+                    "source_context": passage.quote,
+                    "occurred": passage.occurred_ns,
                     "status": "pending_review" if review else "active",
                     "sources": sources,
                 }
@@ -622,7 +639,7 @@ def _refuse_replacement(
 
 
 def _replace_memory(
-    project: Project, lesson: Lesson, known: Entry, twin: Entry | None, sources: Sequence[int], quote: str | None
+    project: Project, lesson: Lesson, known: Entry, twin: Entry | None, sources: Sequence[int], passage: _LessonSource
 ) -> tuple[str, ...]:
     """Let a memory say what a lesson says, or remove it if another memory says so; return the ids of those changed."""
     if twin is not None:
@@ -634,7 +651,8 @@ def _replace_memory(
         category=lesson.category,
         keywords=lesson.keywords,
         importance=max(known.importance, lesson.importance),
-        source_context=quote,
+        source_context=passage.quote,
+        occurred=passage.occurred_ns,
         sources=sources,
     )
     return (changed.id,)

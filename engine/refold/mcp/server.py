@@ -43,6 +43,7 @@ from refold.listener import HOST, HttpConnection, is_own, listening_on
 from refold.mcp import resources
 from refold.mcp.resources import BOARD, MEMORIES, NOTES, Binding, Watches
 from refold.mcp.stdio import messages, standard_streams
+from refold.memory.core import core_of
 from refold.views.board import PARTS
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def _recall(binding: Binding, chat: Conversation, arguments: Mapping[str, str]) 
 
 def _extract_memories(binding: Binding, chat: Conversation, _: Mapping[str, str]) -> str:
     known = extraction.known_memories(binding.memory.project(binding.project_of(chat)))
-    prompt = extraction.prompt(chat.session.summary(), chat.window(), known)
+    prompt = extraction.prompt(chat.session.summary(), chat.window(), known, timezone=core_of(chat)[0].timezone)
     return f"{extraction.SYSTEM}\n\n{prompt}\n\n{_EXTRACT}"
 
 

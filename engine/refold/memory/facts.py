@@ -67,6 +67,7 @@ class ProjectStream(NamedTuple):
         apply: Callable[[Entry, Stamp, Any], Entry],
         request: tuple[Any, ...],
         options: Options,
+        occurred_ns: int | None = None,
     ) -> Entry:
         """Write the event that `make` decides on for one memory; return the memory as `apply` leaves it."""
         before: list[Entry] = []
@@ -76,7 +77,7 @@ class ProjectStream(NamedTuple):
             before.append(self.entry(facts, entry_id))
             return make(facts, before[-1])
 
-        noted = self.write(decide, request, options)
+        noted = self.write(decide, request, options, origin=Origin(occurred_ns))
         if before:
             return before[-1] if noted is None else self.deliver(apply(before[-1], noted[1], noted[0]))
         if noted is not None:
@@ -257,6 +258,7 @@ class FactChanges(NamedTuple):
     extra: bytes | None
     vector: Vector | None
     context: str | None
+    occurred_ns: int | None
 
     @classmethod
     def parse(
@@ -269,6 +271,7 @@ class FactChanges(NamedTuple):
         metadata: object,
         vector: object,
         source_context: object,
+        occurred: "int | datetime.datetime | None",
     ) -> "FactChanges":
         """Check the arguments of a caller."""
         text = None if content is None else checks.text(content, "content")
@@ -284,13 +287,14 @@ class FactChanges(NamedTuple):
             extra=None if metadata is None else checks.json_object(metadata, "metadata"),
             vector=None if vector is None else core.embedding.parse_vector(vector),
             context=_context(source_context),
+            occurred_ns=None if occurred is None else nanoseconds(occurred, "occurred"),
         )
 
     def fingerprint(self, entry_id: str) -> tuple[Any, ...]:
         """Return the fields that identify a request; stored hashes depend on their order, so a new field goes last."""
         packed = None if self.vector is None else self.vector.packed
         body = (self.content, self.category, self.keywords, self.importance, self.extra, packed)
-        return ("update", entry_id, *body, self.context)
+        return ("update", entry_id, *body, self.context, self.occurred_ns)
 
     def apply(self, entry: Entry) -> Entry:
         """Return the changed memory; keywords that were found in the old content are found anew in the new content."""
@@ -414,6 +418,7 @@ def update(stream: ProjectStream, entry_id: str, changes: FactChanges, options: 
             apply_update,
             changes.fingerprint(entry_id),
             options,
+            changes.occurred_ns,
         )
 
     return stream.retry(attempt)

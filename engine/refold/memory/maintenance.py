@@ -404,7 +404,7 @@ _MemoriesPlan = Callable[[_ProjectMemories], Sequence[Event]]
 
 
 def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
-    """Lower importance by the days since the last access; no day counts twice."""
+    """Lower importance by the days since the last access or since the memory was added; no day counts twice."""
     sources = stream.core.sources(options.sources)
     now_ns = stream.core.engine.reader.now_ns()
 
@@ -421,9 +421,10 @@ def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
 
 def _decay_row(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
     """Return id, new importance, and the end of the days counted now; ``None`` if nothing decays."""
-    if entry.accessed_ns is None or not entry.importance:
+    if entry.accessed_ns is None or entry.created_ns is None or not entry.importance:
         return None
-    since_ns = max(entry.accessed_ns, entry.decayed_ns)
+    # What happened long ago and was added today has had no time to be used.
+    since_ns = max(entry.accessed_ns, entry.decayed_ns, entry.created_ns)
     days = (now_ns - since_ns) // DAY_NS
     if days <= 0:
         return None

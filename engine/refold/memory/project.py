@@ -156,17 +156,19 @@ class Project:
         metadata: dict[str, Any] | None = None,
         source_context: str | None = None,
         vector: "Numbers" = None,
+        occurred: "int | datetime.datetime | None" = None,
         **options: Unpack[MutationOptions],
     ) -> Entry:
         """Change the given fields of a memory and return it; new content is embedded. Raises ``NotFound`` if unknown.
 
-        ``source_context`` is the passage that new content comes from.
+        ``source_context`` is the passage that new content comes from, and ``occurred`` is when that was said: contexts
+        show the content under that day.
 
         >>> project.update(project.add("The API listens on port 80."), content="It listens on port 443.").content
         'It listens on port 443.'
         """
         changes = FactChanges.parse(
-            self._core, content, category, keywords, importance, metadata, vector, source_context
+            self._core, content, category, keywords, importance, metadata, vector, source_context, occurred
         )
         return facts.update(self._stream, check_id(id), changes, parse_options(options))
 

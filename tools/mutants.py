@@ -133,7 +133,7 @@ MUTANTS = [
         "mentioned or _derived_seqs(",
         "engine/test_erasure.py agent/test_provenance.py",
     ),
-    Mutant("engine/erasure.py", '.strip(b"\\0")) >= MARKER', '.strip(b"\\0")) > MARKER', "engine/test_markers.py"),
+    Mutant("engine/markers.py", '.strip(b"\\0")) >= MARKER', '.strip(b"\\0")) > MARKER', "engine/test_markers.py"),
     Mutant(
         "engine/verify.py",
         "elif seen.commands[first - 1] != seen.commands[last - 1]:",

@@ -169,6 +169,10 @@ class Event(Struct, frozen=True, array_like=True, gc=False):
     ends: ClassVar[tuple[str, ...]] = ()
     """The kinds whose subjects it removes from its stream, all of them."""
 
+    given_ids: ClassVar[tuple[str, ...]] = ()
+    """The structural fields with ids that the caller chose. Erasure keeps an id only while an event that stays has it;
+    then the erased events get another one in its place."""
+
     bookkeeping: ClassVar[frozenset[str]] = frozenset(("counter", "model", "ranking"))
     """The fields whose values are not a user's content: an erasure does not look for them, since other events share
     them."""
@@ -247,6 +251,8 @@ class Restored(Event, frozen=True, tag=14):
 class ImportedMessage(Struct, frozen=True, array_like=True, gc=False):
     """The structural part of a message inside an imported state."""
 
+    given_ids: ClassVar[tuple[str, ...]] = ("call_ids", "answers")
+
     id: str
     role: str
     tokens: int
@@ -272,6 +278,7 @@ class StateImported(Event, frozen=True, tag=15):
     """A conversation took over a whole state that was passed in as bytes."""
 
     sentence: ClassVar[str] = "a whole state was taken over from elsewhere"
+    given_ids: ClassVar[tuple[str, ...]] = ("messages",)
 
     window_tokens: int
     counter: str

@@ -5,7 +5,7 @@ the layers below them. It has no access to a disk, and no store has access to it
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from operator import attrgetter
@@ -22,6 +22,7 @@ from refold.event import (
     ForkDropped,
     Forked,
     Handler,
+    ImportedMessage,
     LazyEvents,
     Located,
     Restored,
@@ -235,11 +236,46 @@ def tag_of(array: bytes) -> int:
     return first if first < _TAG_MAX else int(msgspec.msgpack.decode(array)[0])
 
 
-def strip_body(array: bytes) -> bytes:
-    """Return an event's array without its body: truncated after the tag and the structural values."""
+def strip_body(array: bytes, new_ids: Mapping[str, str] | None = None) -> bytes:
+    """Return an event's array without its body: truncated after the tag and the structural values.
+
+    Each id that the caller chose and that is among ``new_ids`` becomes the one that it stands for there.
+    """
     event = decode(array)
+    if new_ids:
+        event = _with_new_ids(event, new_ids)
+        array = encode(event)
     structural = array[_TAG_BYTES : body_begin(event)]
     return bytes([0x90 | (1 + len(STRUCTURAL[type(event)]))]) + structural
+
+
+def given_ids(event: Event) -> Iterator[str]:
+    """Yield the ids in the structural values of an event that its caller chose."""
+    for field in event.given_ids:
+        yield from _ids_in(getattr(event, field))
+
+
+def _ids_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for each in cast("tuple[object, ...]", value):
+            yield from _ids_in(each)
+    elif isinstance(value, ImportedMessage):
+        for field in value.given_ids:
+            yield from _ids_in(getattr(value, field))
+
+
+def _with_new_ids(value: Any, new_ids: Mapping[str, str]) -> Any:
+    """Return a value with its caller's ids replaced by those that they stand for."""
+    if isinstance(value, str):
+        return new_ids.get(value, value)
+    if isinstance(value, tuple):
+        return tuple(_with_new_ids(each, new_ids) for each in cast("tuple[object, ...]", value))
+    if isinstance(value, (Event, ImportedMessage)):
+        changed = {field: _with_new_ids(getattr(value, field), new_ids) for field in value.given_ids}
+        return msgspec.structs.replace(value, **changed)
+    return value
 
 
 def decode(array: bytes) -> Event:

@@ -47,6 +47,7 @@ class MessageAppended(Event, frozen=True, tag=2):
     subject: ClassVar[tuple[str, str]] = ("message", "id")
 
     has_own_id: ClassVar[bool] = True
+    given_ids: ClassVar[tuple[str, ...]] = ("call_ids", "answers")
 
     id: str
     role: Role
@@ -100,6 +101,7 @@ class MessageReplaced(Event, frozen=True, tag=91):
 
     sentence: ClassVar[str] = "message {id!s} of {role!s} became {text}"
     subject: ClassVar[tuple[str, str]] = ("message", "id")
+    given_ids: ClassVar[tuple[str, ...]] = ("call_ids", "answers")
 
     id: str
     role: Role

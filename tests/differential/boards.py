@@ -235,9 +235,10 @@ def posting(post: Post, name: str, total: int = 0) -> Change:
 
     def effect(board: Pinned, row: Row) -> None:
         held = board.lists.get(name, Listed([], 0, is_whole=False))
-        left = [other for other in held.posts if not post.id or other.id != post.id]
+        own = row.id_of(post.id)
+        left = [other for other in held.posts if not own or other.id != own]
         count = held.total + 1 - (len(held.posts) - len(left))
-        left.append(replace(post, said=None if row.erased else post.said, seq=row.seq, place=0))
+        left.append(replace(post, id=own, said=None if row.erased else post.said, seq=row.seq, place=0))
         kept = sorted(left, key=lambda post: post.key)[-KEPT:]
         board.lists[name] = Listed(kept, max(count, total), held.is_whole)
         board.changed = (row.seq, row.time_ns)

@@ -46,9 +46,11 @@ class Line:
     occurred_ns: int = 0
     erased: bool = False
 
-    def blanked(self) -> "Line":
+    def blanked(self, row: Row) -> "Line":
         """The same message without its text."""
-        return replace(self, content=None, name=None, tool_calls=None, metadata=None, erased=True)
+        now = replace(self, content=None, name=None, tool_calls=None, metadata=None, erased=True)
+        called, answers = row.id_of(self.tool_call_id), row.id_of(self.answers)
+        return replace(now, calls=tuple(map(row.id_of, self.calls)), answers=answers, tool_call_id=called)
 
 
 def line_of(message_id: str, role: str, content: Any, given: dict[str, Any]) -> Line:
@@ -376,7 +378,7 @@ class Chats(Log):
             )
 
             def effect(state: Chat, row: Row) -> None:
-                now = replace(new, content=None, name=None, metadata=None, erased=True) if row.erased else new
+                now = new.blanked(row) if row.erased else new
                 state.became = {**state.became, message_id: (row.seq, now)}
                 state.enter_all([changed(line, now) if line.id == message_id else line for line in state.lines])
                 if row.seq:
@@ -620,7 +622,7 @@ class Chats(Log):
                 vars(chat).update(vars(Chat(depth=chat.depth, embed=chat.embed, became=chat.became)))
                 chat.opened, chat.budget = opened, budget
                 chat.project = None if row.erased else project
-                chat.lines = [replace(line.blanked() if row.erased else line, seq=row.seq) for line in lines]
+                chat.lines = [replace(line.blanked(row) if row.erased else line, seq=row.seq) for line in lines]
                 chat.notes = [] if row.erased else [(row.seq, text) for text in notes]
                 chat.entries = {} if row.erased else {key: (value, row.seq) for key, value in entries}
                 chat.values = {} if row.erased else {key: (value, row.seq) for key, value in values}
@@ -675,7 +677,7 @@ class Chats(Log):
         found: list[Line] = []
         for row, line in self._held(stream, at):
             since, now = became.get(line.id, (0, line))
-            current = changed(line, now) if since > row.seq else line.blanked() if row.erased else line
+            current = changed(line, now) if since > row.seq else line.blanked(row) if row.erased else line
             found += [] if current.erased else [current]
         return found
 
@@ -741,7 +743,7 @@ class Chats(Log):
 def said_in(row: Row, line: Line) -> Line:
     """A message with the stamp of its row, and without its text where that is erased."""
     stamped = replace(line, seq=row.seq, time_ns=row.time_ns, occurred_ns=row.occurred_ns)
-    return stamped.blanked() if row.erased else stamped
+    return stamped.blanked(row) if row.erased else stamped
 
 
 def _empty(chat: Chat, _: Row) -> None:

@@ -4,9 +4,9 @@ The state of a stream is whatever the functions in its rows make of an empty one
 every row again, and every query looks through the whole log. Nothing is shared with the engine but its errors.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from refold import InvalidInput, LimitExceeded, NotFound, WrongVersion
@@ -36,6 +36,13 @@ class Row:
     cause: int = 0
     actor: str | int | None = None
     """The name, or the seq of the row that holds it; ``None`` where the machine does not compare it."""
+
+    new_ids: Mapping[str, str] = field(default_factory=dict)
+    """What an erasure put in the place of ids that callers chose."""
+
+    def id_of(self, given: Any) -> Any:
+        """What is in the place of an id that a caller chose."""
+        return self.new_ids.get(given, given)
 
     @property
     def about(self) -> Any:
@@ -339,6 +346,13 @@ class Log:
         return other
 
     # Erasure.
+
+    def take_new_ids(self, new_ids: Mapping[int, Mapping[str, str]]) -> None:
+        """Give rows the ids that an erasure put in the place of others."""
+        if new_ids:
+            with_ids = [replace(row, new_ids={**row.new_ids, **new_ids.get(row.seq, {})}) for row in self.rows]
+            self.rows = with_ids
+            self._apply_all()
 
     def erase(self, seqs: Iterable[int], *, derived: bool = False) -> list[int]:
         """Blank rows and, if asked, what was derived from them; return the seqs that were not blank before."""

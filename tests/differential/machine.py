@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run
 
-from refold import Board, InvalidInput, Memory, ReadOnly, Recorded, RefoldError, Snapshot, Upserted, recover
+from refold import Board, InvalidInput, Memory, ReadOnly, Recorded, RefoldError, Snapshot, Upserted, fold, recover
 from refold.engine import batch as batches
 from refold.engine.reader import end_of_command
 from refold.limits import MEMORY_BYTES_DEFAULT
@@ -587,10 +587,11 @@ class DifferentialMachine(RuleBasedStateMachine):
         if whole:
             pairs = [(place, replacing if place % 3 else whole) for place in chosen]
             seqs = sorted({rows[place % len(rows)].seq for place, rows in pairs})
-            windows = self._windows()
+            windows, ids = self._windows(), self._given_ids()
             receipt = self.memory.erase(seqs, derived=derived)
             erased = self.model.erase(seqs, derived=derived == "erase")
             assert sorted((*receipt.seqs, *receipt.derived)) == erased
+            self._take_new_ids(ids)
             assert self._windows() == windows
             self._look_elsewhere()
             self.hashes = {place: hashed for place, hashed in self.hashes.items() if place[1] < erased[0]}
@@ -601,6 +602,26 @@ class DifferentialMachine(RuleBasedStateMachine):
         """The other process has noticed what was erased, if it has the store open."""
         if self.other is not None and self.logs is None:
             assert (self.other.head, self.other.state_hash()) == (self.store.head, self.store.state_hash())
+
+    def _given_ids(self) -> dict[int, list[str]]:
+        """The ids that callers chose, of all events of every branch."""
+        branches = [self.branch_of(self.store, branch) for branch in self.branches()]
+        return {stamp.seq: list(fold.given_ids(event)) for branch in branches for event, stamp in branch.events()}
+
+    def _take_new_ids(self, before: dict[int, list[str]]) -> None:
+        """Erased events got new ids for those that no other event has, and they are the same for all of them."""
+        changed: dict[int, dict[str, str]] = {}
+        for seq, ids in self._given_ids().items():
+            pairs = zip(before.get(seq, ids), ids, strict=True)
+            new = {old: now for old, now in pairs if old != now}
+            if new:
+                changed[seq] = new
+                row = self.model.rows[seq - 1]
+                others = [other for other in self.model.rows if other.stream == row.stream and other.seq in before]
+                assert row.erased
+                assert not any(not other.erased and new.keys() & {*before[other.seq]} for other in others)
+                assert all(name.startswith("erased-") for name in new.values())
+        self.model.take_new_ids(changed)
 
     def _windows(self) -> list[list[tuple[str, int]]]:
         chats = map(self.memory.conversation, self.memory.conversations())
@@ -613,8 +634,10 @@ class DifferentialMachine(RuleBasedStateMachine):
         self.do(op)
         kind, own = op.verb.partition(".")[0], stream_of(op.resolved(self.model, self.kept))
         first = min((row.seq for row in self.model.rows if row.stream == own), default=self.model.head)
+        ids = self._given_ids()
         for stream in handle(self.memory, kind, op.resolved(self.model, []).where).erase(derived="keep").streams:
             self.model.erase_stream(own, stream)
+        self._take_new_ids(ids)
         self._look_elsewhere()
         self.hashes = {place: hashed for place, hashed in self.hashes.items() if place[1] < first}
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from refold import Conversation, Memory, Snapshot
-from refold.engine.erasure import markers_of, searchable_markers
+from refold.engine.markers import markers_of, searchable_markers
 from refold.event import StateImported
 from refold.limits import MARKER_BYTES_MIN
 from refold.message import message_event
@@ -91,8 +91,9 @@ def test_an_id_that_stays_is_not_looked_for(tmp_path: Path) -> None:
         chat = memory.conversation("chat")
         chat.append("assistant", None, tool_calls=[{"id": CALL_ID, "function": {"name": "f", "arguments": INNER}}])
         chat.append("tool", [{"type": "text", "text": INNER}], tool_call_id=CALL_ID)
-        receipt = chat.erase()
+        receipt = memory.erase(text=INNER)
         assert (receipt.occurrences, receipt.markers) == (0, 3), "the text, and two values that hold it"
+        assert chat.erase().markers == 1, "the id, which goes with the conversation"
 
 
 KEY = "branch:to:the:next:node"

@@ -23,7 +23,7 @@ def blank(memory: Memory, seqs: Iterable[int]) -> int:
     """
     engine = engine_of(memory)
     wanted = sorted(set(seqs))
-    records = list(blank_records(engine.reader, wanted))
+    records = list(blank_records(engine.reader, wanted, {}))
     digests = tuple((last, digest_of(record[HASH_BYTES:])) for last, record in records)
     engine.writer.submit(Mutation(STORE_STREAM, Erased((), tuple(wanted), digests)))
     stale: list[Row] = [

@@ -17,7 +17,9 @@ import msgspec
 from refold import fold
 from refold.engine import vectors
 from refold.engine.engine import Engine
-from refold.engine.history import names_with
+from refold.engine.kin import Base, affected_streams, family, heirs, own_seqs, pages, read_bases, stored_events
+from refold.engine.markers import kept_elsewhere, markers_of, searchable_markers
+from refold.engine.new_ids import NewIds, new_ids
 from refold.engine.origin import origin_in
 from refold.engine.packed import packed_rows_key, page_of, terms_key
 from refold.engine.reader import (
@@ -30,8 +32,9 @@ from refold.engine.reader import (
     check_time,
     record_at,
 )
+from refold.engine.rewrite import Part, files_anew, parts_at
 from refold.engine.scan import EventFilter, events_with, seqs_with
-from refold.engine.spellings import strings_of
+from refold.engine.spellings import Spelling
 from refold.engine.streams import (
     APPLIED_KEY,
     STORE_STREAM,
@@ -43,7 +46,6 @@ from refold.engine.streams import (
     name_key,
     number_key,
     number_of,
-    records_through,
     reports_damage,
     rows_of,
     session_board,
@@ -52,11 +54,9 @@ from refold.engine.transaction import CommitSeed, Group, Mutation, build_commit
 from refold.entry import MemoriesRecalled
 from refold.errors import InvalidInput, StoreError
 from refold.event import (
-    FLAG_BASE,
     FLAG_ERASED,
     Erased,
     Event,
-    Forked,
     Recorded,
     Restored,
     SnapshotNamed,
@@ -66,43 +66,18 @@ from refold.limits import (
     ERASED_SEQS_COUNT,
     HASH_BYTES,
     KEYED_HASH_BYTES,
-    MARKER_BYTES_MIN,
     PAGE_EVENTS,
     SALT_BYTES,
     SEED_BYTES,
 )
 from refold.log.protocol import LogTurn, Row, TurnLost, retry_turn, scan
-from refold.log.record import SEQ, EventBytes, Sealed, digest_of, erase_bodies
+from refold.log.record import SEQ, Sealed, digest_of, erase_bodies
 from refold.message import MessageAppended, MessageReplaced, messages_of
 from refold.results import Receipt
 from refold.views.board import BOARD, NODE_ID, PROJECT_ID, node_board
 from refold.views.session import ContextShown, MemoriesExtracted
 from refold.views.store import ERASED_PREFIX, ContextHashed
 from refold.views.window import WINDOW, MessagesRecalled, WindowSummarized
-
-# Markers that an erasure searches for afterwards: every text and value of the erased bodies, nested ones included.
-# Pure.
-
-
-def markers_of(events: Iterable[Event]) -> set[bytes]:
-    """Return the texts and byte strings in the bodies of events, including those inside their packed values.
-
-    Values that the events keep are left out: the id of a call is part of the call, but also among the ids that stay.
-    Bookkeeping fields are left out too.
-    """
-    markers, structure = set[bytes](), set[bytes]()
-    for event in events:
-        structural = fold.STRUCTURAL[type(event)]
-        for field in event.__struct_fields__:
-            if field not in event.bookkeeping:
-                (structure if field in structural else markers).update(strings_of(getattr(event, field)))
-    return markers - structure
-
-
-def searchable_markers(markers: Iterable[bytes]) -> set[bytes]:
-    """Return the markers long enough to search for; outer zeros do not count, as empty pages are full of them."""
-    return {marker for marker in markers if len(marker.strip(b"\0")) >= MARKER_BYTES_MIN}
-
 
 # The reach of an erasure: derived events, forks of erased streams, and every state that may hold erased data.
 
@@ -111,16 +86,6 @@ _MENTIONING: Final = {
     for kind in fold.KINDS.values()
 }
 """Kind of stream -> tags of its events that name conversations."""
-
-
-class Base(NamedTuple):
-    """An event that continues from a place in another stream, or in its own."""
-
-    seq: int
-    number: int
-    is_fork: bool
-    base_stream: int
-    base_seq: int
 
 
 class ErasurePlan(NamedTuple):
@@ -134,6 +99,8 @@ class ErasurePlan(NamedTuple):
     """Events that are kept although they name an erased conversation, or are on its board."""
     bases: list[Base]
     """All forks and restores of the log."""
+    new_ids: NewIds
+    """What takes the place of ids that callers chose, also in events that were erased earlier."""
 
 
 def make_plan(
@@ -144,6 +111,7 @@ def make_plan(
     bases: list[Base],
     *,
     derived: bool,
+    text: str | None = None,
 ) -> ErasurePlan:
     """Return the plan to erase the given events; with ``derived``, also what names them or was derived from either.
 
@@ -152,26 +120,40 @@ def make_plan(
     """
     more = set[int]()
     if derived:
-        more = mentioned | _derived_seqs(reader, seqs | mentioned)
+        parts = {} if text is None else parts_at(reader, seqs)
+        more = mentioned | _derived_seqs(reader, seqs | mentioned, parts)
         fresh = seqs | more
         while summaries := _summaries_of(reader, fresh, bases):
             fresh = (summaries | _derived_seqs(reader, summaries)) - seqs - more
             more |= fresh
-        showable = _showable_seqs(reader, seqs | more)
+    spelling = None if text is None else Spelling(text)
+    fresh_ids = new_ids(
+        reader,
+        seqs | more,
+        bases,
+        lambda given: spelling is None or spelling.is_in(msgspec.msgpack.encode(given)),
+    )
+    if derived:
+        showable = _showable_seqs(reader, seqs | more | fresh_ids.keys())
         more |= _hashes_of(reader, affected_streams(reader, showable, bases) | dict.fromkeys(renamed, 1))
     naming = unerased_seqs(reader, mentioned - seqs - more)
-    return ErasurePlan(unerased_seqs(reader, seqs), unerased_seqs(reader, more - seqs), renamed, naming, bases)
+    own, others = unerased_seqs(reader, seqs), unerased_seqs(reader, more - seqs)
+    return ErasurePlan(own, others, renamed, naming, bases, fresh_ids)
 
 
-def _derived_seqs(reader: Reader, seqs: Iterable[int]) -> set[int]:
-    """Return the seqs of all events that were derived from the given ones, directly or indirectly."""
+def _derived_seqs(reader: Reader, seqs: Iterable[int], parts: Mapping[int, Part] | None = None) -> set[int]:
+    """Return the seqs of all events that were derived from the given ones, directly or indirectly.
+
+    Later changes of the files and skills of ``parts`` are not derived from these.
+    """
     derived: set[int] = set()
     waiting = list(seqs)
     while waiting:
-        source = SEQ.pack(waiting.pop())
-        for key, _ in scan(reader.log, "derived", source, PAGE_EVENTS):
+        source = waiting.pop()
+        part = parts.get(source) if parts else None
+        for key, _ in scan(reader.log, "derived", SEQ.pack(source), PAGE_EVENTS):
             (seq,) = SEQ.unpack(key[SEQ.size :])
-            if seq not in derived:
+            if seq not in derived and (part is None or parts_at(reader, [seq]).get(seq) != part):
                 derived.add(seq)
                 waiting.append(seq)
     return derived
@@ -245,7 +227,7 @@ _NEVER_SHOWN: Final = frozenset(
 
 def _showable_seqs(reader: Reader, seqs: Iterable[int]) -> list[int]:
     """Return the seqs whose events a context can show, in order."""
-    return [stored.seq for stored in _stored_events(reader, seqs) if fold.tag_of(stored.array) not in _NEVER_SHOWN]
+    return [stored.seq for stored in stored_events(reader, seqs) if fold.tag_of(stored.array) not in _NEVER_SHOWN]
 
 
 def _hashes_of(reader: Reader, begins: Mapping[int, int]) -> set[int]:
@@ -334,73 +316,9 @@ def unerased_seqs(reader: Reader, seqs: Iterable[int]) -> list[int]:
     """Return the seqs whose events still have a body to erase, in order."""
     return [
         stored.seq
-        for stored in _stored_events(reader, seqs)
+        for stored in stored_events(reader, seqs)
         if not stored.flags & FLAG_ERASED and fold.tag_of(stored.array) != fold.TAGS[Erased]
     ]
-
-
-def _stored_events(reader: Reader, seqs: Iterable[int]) -> Iterator[EventBytes]:
-    """Yield the events at the seqs as they are stored, in order."""
-    for page in pages(sorted(seqs)):
-        yield from reader.log.events_at(page)
-
-
-def pages(seqs: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield the seqs in pages."""
-    for begin in range(0, len(seqs), PAGE_EVENTS):
-        yield seqs[begin : begin + PAGE_EVENTS]
-
-
-# Which streams continue from which.
-
-
-def read_bases(reader: Reader) -> list[Base]:
-    """Return all forks and restores of the log, in order; skip the search if none was ever written."""
-    if not reader.tags & {fold.TAGS[kind] for kind in fold.BASE_TYPES}:
-        return []
-    bases: list[Base] = []
-    for record in records_through(reader.log, 0, reader.head):
-        for place in [place for place, mark in enumerate(record.marks) if mark & FLAG_BASE]:
-            seq, number, *_, packed = record.event(place)
-            event = fold.decode(packed)
-            if isinstance(event, (Forked, Restored)):
-                bases.append(Base(seq, number, isinstance(event, Forked), event.base_stream, event.base_seq))
-    return bases
-
-
-def family(reader: Reader, stream: Stream, bases: Sequence[Base]) -> tuple[list[int], list[str]]:
-    """Return the numbers of a stream and its forks, and the names of the live streams that continue from them.
-
-    A branch's own stream continues from the one that it inherited. A conversation that was only restored from one of
-    these keeps its own events.
-    """
-    family = {stream.number}
-    alive: dict[str, None] = {}
-    for heir, branch in heirs(reader, stream):
-        alive[f"{stream.name} in the fork {branch!r} of the memory"] = None
-        if heir.number:
-            family.add(heir.number)
-    for base in bases:
-        if base.base_stream in family and base.number not in family:
-            other = reader.streams.at_number(base.number)
-            if fold.is_open(reader.live(other)):
-                alive[other.name] = None
-            if base.is_fork:
-                family.add(base.number)
-    return sorted(family), list(alive)
-
-
-def heirs(reader: Reader, stream: Stream) -> Iterator[tuple[Stream, str]]:
-    """Yield the streams that forks of the memory have in place of a stream, each with the name of its fork."""
-    for branch, forked in enumerate(reader.loader.branches(), 1):
-        other = reader.streams.find(key_of(branch, stream.name))
-        if other is not None and stream.number in list(reader.streams.numbers(other)) and other is not stream:
-            yield other, forked.name
-
-
-def own_number(reader: Reader, branch: int, name: str) -> int:
-    """Return the number of the stream with a branch's own events under a name, or 0 if it has none."""
-    return int.from_bytes(reader.log.row("names", name_key(branch, name)) or b"", "big")
 
 
 def new_name(reader: Reader, streams: Sequence[int], number: int) -> str:
@@ -414,12 +332,6 @@ def new_name(reader: Reader, streams: Sequence[int], number: int) -> str:
     return name
 
 
-def own_seqs(reader: Reader, number: int) -> list[int]:
-    """Return the seqs of a stream's own events."""
-    stream = reader.streams.at_number(number)
-    return list(reader.streams.own_seqs(stream, 0, stream.seq))
-
-
 def snapshots_of(reader: Reader, streams: Collection[int]) -> set[int]:
     """Return the seqs of the events that named states of the streams."""
     return {
@@ -428,38 +340,6 @@ def snapshots_of(reader: Reader, streams: Collection[int]) -> set[int]:
         for event, stamp in events_with(reader, EventFilter((), (SnapshotNamed,)), branch=branch, stream=STORE_STREAM)
         if cast("SnapshotNamed", event).base_stream in streams
     }
-
-
-def affected_streams(reader: Reader, seqs: Sequence[int], bases: Sequence[Base]) -> dict[int, int]:
-    """Return, by stream number, the seq from which its state may hold data of the events at the seqs."""
-    begins: dict[int, int] = {}
-    for stored in _stored_events(reader, seqs):
-        begins.setdefault(stored.number, stored.seq)
-    before: dict[int, int] = {}
-    while begins != before:
-        before = dict(begins)
-        _reach_by_bases(begins, bases)
-        _reach_by_branches(reader, begins)
-    return begins
-
-
-def _reach_by_bases(begins: dict[int, int], bases: Sequence[Base]) -> None:
-    for base in bases:
-        if base.base_stream in begins and begins[base.base_stream] <= base.base_seq:
-            begins[base.number] = min(begins.get(base.number, base.seq), base.seq)
-
-
-def _reach_by_branches(reader: Reader, begins: dict[int, int]) -> None:
-    streams = reader.streams
-    for number, begin in list(begins.items()):
-        name = streams.name_of(number)
-        for branch in range(1, len(reader.loader.branches()) + 1):
-            own = own_number(reader, branch, name)
-            heir = streams.at_number(own) if own and own != number else None
-            if heir is None or heir.base is None or number not in streams.numbers(heir):
-                continue
-            if begin <= heir.base[1]:
-                begins[own] = min(begins.get(own, reader.head), *own_seqs(reader, own))
 
 
 BEYOND_REACH: Final = (
@@ -486,15 +366,15 @@ def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool, text: st
     ``text`` says that the events are all those that contain it. A string that another event holds too, such as a key or
     the name of a tool, is then no part of what was to be erased, and the receipt does not count it.
     """
-    return _erase(engine, partial(plan_of_seqs, engine.reader, seqs, derived=derived), text=text)
+    return _erase(engine, partial(plan_of_seqs, engine.reader, seqs, derived=derived, text=text), text=text)
 
 
-def plan_of_seqs(reader: Reader, seqs: Collection[int], *, derived: bool) -> ErasurePlan:
+def plan_of_seqs(reader: Reader, seqs: Collection[int], *, derived: bool, text: str | None) -> ErasurePlan:
     """Return the plan to erase events; ``InvalidInput`` if a seq is not in the log."""
     beyond = [seq for seq in seqs if not 0 < seq <= reader.head]
     if beyond:
         raise InvalidInput(f"seq {beyond[0]} is not in the log, which ends at {reader.head}; give seqs of events")
-    return make_plan(reader, set(seqs), {}, set(), read_bases(reader), derived=derived)
+    return make_plan(reader, set(seqs), {}, set(), read_bases(reader), derived=derived, text=text)
 
 
 def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks: bool) -> Receipt:
@@ -586,7 +466,7 @@ def _erase_alone(engine: Engine, planner: Callable[[], ErasurePlan], *, text: st
         reader.check_open()
         reader.notice()
         engine.settle()  # The restart below drops rows that wait in RAM.
-        result = reader.log.in_turn(partial(_take_turn, reader, planner))
+        result = reader.log.in_turn(partial(_take_turn, reader, planner, text=text))
         try:
             if result.gaps is not None:
                 reader.restart(result.gaps)
@@ -618,25 +498,30 @@ def _finish(engine: Engine) -> None:
         ) from error
 
 
-def _take_turn(reader: Reader, planner: Callable[[], ErasurePlan], turn: LogTurn) -> _ErasureResult:
+def _take_turn(
+    reader: Reader, planner: Callable[[], ErasurePlan], turn: LogTurn, *, text: str | None
+) -> _ErasureResult:
     """Catch up with all other writers, plan the erasure, and write it as one transaction."""
     if turn.last_commit != reader.last_commit:
         reader.catch_up()
     reader.check_writable()
     plan = planner()
-    seqs, renamed = sorted({*plan.seqs, *plan.derived}), plan.renamed
+    seqs, renamed = sorted({*plan.seqs, *plan.derived, *plan.new_ids}), plan.renamed
     if not (seqs or renamed):
         if not turn.is_current():
             raise TurnLost("another machine wrote meanwhile; nothing was written, call again")
         return _ErasureResult(plan, set(), 0, None)
-    markers = _collect_markers(reader, seqs, renamed)
+    markers = _collect_markers(reader, seqs, plan)
     begins = affected_streams(reader, seqs, plan.bases) | dict.fromkeys(renamed, 1)
     stale = _stale_rows(reader, begins, seqs)
     gaps = CheckpointGaps(covered := covered_seq(reader.log), _gap_tails(reader, begins, covered))
-    remains = list(blank_records(reader, seqs))
+    remains = list(blank_records(reader, seqs, plan.new_ids))
     based = {base.number for base in plan.bases if base.base_seq}
     emptied = [reader.streams.at_number(number).key for number in sorted(based.intersection(renamed))]
     group = _group(reader, seqs, remains, emptied)
+    for mutation in () if text is None else files_anew(reader, parts_at(reader, seqs), plan.derived, text):
+        group.apply(mutation)
+        group.starts.append(group.command)
     seed = CommitSeed(check_time(reader.clock_ns()), reader.random_bytes(SEED_BYTES))
     commit = build_commit(group, seed, first_seq=reader.head + 1, after_ns=reader.time_ns, link=reader.link)
     tags = sorted(reader.tags | {fold.TAGS[type(event)] for event in group.events})
@@ -646,6 +531,7 @@ def _take_turn(reader: Reader, planner: Callable[[], ErasurePlan], turn: LogTurn
         *_rename_rows(reader, renamed),
         *_request_rows(reader, seqs),
         *rows_of(list(group.new_streams.values())),
+        *commit.rows,
         ("meta", TAGS_KEY, msgspec.msgpack.encode(tags)),
         ("checkpoints", APPLIED_KEY, SEQ.pack(lowest)),
     ]
@@ -681,7 +567,7 @@ def _group(reader: Reader, seqs: Sequence[int], remains: Sequence[Sealed], empti
     return group
 
 
-def blank_records(reader: Reader, seqs: Sequence[int]) -> Iterator[Sealed]:
+def blank_records(reader: Reader, seqs: Sequence[int], fresh_ids: NewIds) -> Iterator[Sealed]:
     """Yield each record that holds some of the seqs, without their bodies; the seqs must be in order."""
     begin = 0
     while begin < len(seqs):
@@ -689,7 +575,12 @@ def blank_records(reader: Reader, seqs: Sequence[int]) -> Iterator[Sealed]:
         end = bisect_right(seqs, record.last_seq)
         places = [seq - record.first_seq for seq in seqs[begin:end]]
         salt = reader.random_bytes(SALT_BYTES)
-        yield record.last_seq, erase_bodies(record.packed, places, fold.strip_body, salt)
+        packed = erase_bodies(record.packed, places, fold.strip_body, salt)
+        for seq in seqs[begin:end]:
+            if seq in fresh_ids:
+                blank = partial(fold.strip_body, new_ids=fresh_ids[seq])
+                packed = erase_bodies(packed, [seq - record.first_seq], blank, salt)
+        yield record.last_seq, packed
         begin = end
 
 
@@ -754,11 +645,16 @@ def _beyond_reach(engine: Engine) -> tuple[str, ...]:
     return (*BEYOND_REACH, *copies, *ON_A_SERVER)
 
 
-def _collect_markers(reader: Reader, seqs: Sequence[int], renamed: Collection[int]) -> set[bytes]:
-    """Return the texts and byte strings of the bodies at the seqs, their vectors, and the ids of renamed streams."""
-    ids = {reader.streams.name_of(number).partition("/")[2].encode() for number in renamed}
+def _collect_markers(reader: Reader, seqs: Sequence[int], plan: ErasurePlan) -> set[bytes]:
+    """Return the texts and byte strings of the bodies at the seqs, their vectors, and the ids that go."""
+    ids = {reader.streams.name_of(number).partition("/")[2].encode() for number in plan.renamed}
+    ids |= _replaced_ids(plan)
     ids.update(vectors.unpack_row(key, value) or value for key, value in vectors.rows_of(reader.log, seqs))
     return ids | markers_of(event for page in pages(seqs) for event, _ in reader.loader.recorded_events(page))
+
+
+def _replaced_ids(plan: ErasurePlan) -> set[bytes]:
+    return {given.encode() for fresh in plan.new_ids.values() for given in fresh}
 
 
 def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Receipt:
@@ -766,9 +662,10 @@ def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Rec
     plan, files = result.plan, engine.reader.log.files
     markers = searchable_markers(result.markers)
     counts = files.search(markers)
-    if text is not None and counts.occurrences:
-        others = {marker for marker in markers if text.encode() not in marker}
-        markers -= _kept_elsewhere(engine.reader, others, {*plan.seqs, *plan.derived})
+    # The id of a call can be that of one in another conversation too.
+    others = _replaced_ids(plan) if text is None else {marker for marker in markers if text.encode() not in marker}
+    if others and counts.occurrences:
+        markers -= kept_elsewhere(engine.reader, others, {*plan.seqs, *plan.derived})
         counts = files.search(markers)
     return Receipt(
         seqs=tuple(plan.seqs),
@@ -783,13 +680,3 @@ def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Rec
         occurrences=counts.occurrences,
         beyond_reach=_beyond_reach(engine),
     )
-
-
-def _kept_elsewhere(reader: Reader, markers: set[bytes], seqs: Collection[int]) -> set[bytes]:
-    """Return the markers that are strings of events other than those at the seqs, or names of streams."""
-    kept = markers.intersection(name.partition("/")[2].encode() for name in names_with(reader, ""))
-    for record in records_through(reader.log, 0, reader.head):
-        for seq, array in enumerate(record.arrays, record.first_seq):
-            if seq not in seqs:
-                kept |= markers.intersection(strings_of(msgspec.msgpack.decode(array)))
-    return kept

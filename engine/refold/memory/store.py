@@ -112,11 +112,15 @@ def erase(core: Core, at: int | None, seqs: object, text: object, derived: objec
     takes = _check_choice(derived, "derived", _DERIVED)
     _clear_indexes(core)
     shown = _count_reach(core, {seq for seq in checked if 0 < seq <= core.engine.reader.current_head()})
-    words = cast("str | None", text)
-    by_text = None if seqs else words  # Events given beside a text need not contain it.
-    receipt = replace(erasure.erase_seqs(core.engine, checked, derived=takes, text=by_text), **shown)
-    named = () if words is None else tuple(history.names_with(core.engine.reader, words))
+    only = _only_text(seqs, text)
+    receipt = replace(erasure.erase_seqs(core.engine, checked, derived=takes, text=only), **shown)
+    named = () if text is None else tuple(history.names_with(core.engine.reader, cast("str", text)))
     return replace(receipt, named=named)
+
+
+def _only_text(seqs: object, text: object) -> str | None:
+    """Return the text, unless seqs were given beside it, whose events need not contain it."""
+    return None if seqs else cast("str | None", text)
 
 
 def _find_seqs(core: Core, seqs: object, text: object) -> set[int]:
@@ -183,7 +187,8 @@ def extent_of(core: Core, conversation: str | None, seqs: object, text: object, 
     with reader.state_lock:
         reader.notice()
         if conversation is None:
-            plan = erasure.plan_of_seqs(reader, _find_seqs(core, seqs, text), derived=True)
+            wanted, only = _find_seqs(core, seqs, text), _only_text(seqs, text)
+            plan = erasure.plan_of_seqs(reader, wanted, derived=True, text=only)
         else:
             stream = f"conversation/{conversation}"
             plan = erasure.plan_of_stream(reader, core.branch, stream, derived=True, forks=forks)

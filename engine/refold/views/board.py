@@ -123,6 +123,7 @@ class BoardMessageAppended(Event, frozen=True, tag=72):
     """
 
     sentence: ClassVar[str] = "a message was put on the board: {packed}"
+    given_ids: ClassVar[tuple[str, ...]] = ("id",)
 
     id: str
     created_ns: int | None

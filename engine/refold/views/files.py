@@ -1,7 +1,8 @@
 """The files that a model keeps under ``/memories``: a tree of texts, edited piece by piece.
 
 An edit is an event with the changed piece, so that changing a line does not store a long file again. An erased event
-removes the files that it wrote, moved or removed, so that the text it replaced does not come back.
+removes the files that it wrote, moved or removed, so that the text it replaced does not come back. An erasure by text
+writes those without the text once more.
 """
 
 import re

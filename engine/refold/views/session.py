@@ -109,6 +109,7 @@ class ToolExecuted(Event, frozen=True, tag=40):
     """A tool was called: ``arguments`` and ``result`` are JSON as the model wrote it and as the tool returned it."""
 
     sentence: ClassVar[str] = "the tool {name!s} was called with {arguments!s}: {outcome!s}"
+    given_ids: ClassVar[tuple[str, ...]] = ("call_id",)
 
     call_id: str
     name: str = ""

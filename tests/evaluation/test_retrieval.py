@@ -1,6 +1,7 @@
 """What `refold bench` measures: labels of every source, figures by hand, and the command itself."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as some
 from refold import InvalidInput, Memory, NotFound
 from refold.cli import bench
 from refold.embedders import HashedEmbedder
-from refold.evaluation.cases import Case, CaseQuestion, Item, cases_of
+from refold.evaluation.cases import MEMORIES, Case, CaseQuestion, Item, cases_of, conversations
 from refold.evaluation.eviction import BUDGETS, POLICIES, evictions, trace_of
 from refold.evaluation.retrieval import (
     EMBEDDERS,
@@ -303,6 +304,45 @@ def test_retrieval_shows_figures_and_speaks_json(refold: Run, tmp_path: Path) ->
     assert said["questions"] == 2
     assert {each["system"] for each in said["figures"]} == {system.name for system in SYSTEMS}
     assert str(tmp_path) not in json.dumps(said)
+
+
+@pytest.mark.parametrize("embed", [False, True])
+def test_the_search_of_messages_is_that_of_a_conversation(embed: bool) -> None:
+    words = ["The port is 5432.", "Which port?", "Ports are harbours.", "The pier has a crane.", " ", "And the ship?"]
+    embedder = HashedEmbedder()
+    with Memory(embedder=embedder) as memory:
+        chat = memory.conversation("own", embed=embed)
+        for text in words:
+            chat.append("user", text)
+        while chat.search("port").pending:
+            time.sleep(0.01)
+        name, items, _, _ = next(conversations(memory))
+        evidence = (frozenset({0, 3}), frozenset({4}))
+        asked = [
+            ("the port?", evidence[0], ()),
+            ("a ship at the pier", evidence[1], ()),
+            ("Which port?", evidence[0], (1,)),
+        ]
+        questions = tuple(CaseQuestion(text, "all", found, 6, own) for text, found, own in asked)
+        embedded = embed_cases([Case("own", name, items, questions)], embedder)
+        system = next(each for each in SYSTEMS if each.name == ("messages, embedded" if embed else "messages"))
+        ranks_of = [sorted(answer.ranks) for answer in answers(embedded, system)]
+        for (text, found, own), places in zip(asked, ranks_of, strict=True):
+            order = [hit.entry.seq for hit in chat.search(text, top_k=20)]
+            order = [seq for seq in order if seq not in [items[place].seq for place in own]]
+            seqs = [items[place].seq for place in found]
+            assert places == sorted(1 + order.index(seq) if seq in order else 1_000_000 for seq in seqs)
+
+
+def test_a_search_of_messages_answers_no_questions_about_memories(refold: Run, tmp_path: Path) -> None:
+    items = (Item(1, "1", "The port is 5432.", 0, "memory"),)
+    case = Case(MEMORIES, "own", items, (CaseQuestion("the port", "all", frozenset({0}), 1),))
+    system = next(each for each in SYSTEMS if each.name == "messages")
+    assert answers(embed_cases([case], HashedEmbedder()), system) == []
+    path = locomo(tmp_path / "own.json")
+    swept = refold("bench", "retrieval", "--data", path, "--ranking", "messages", "--sweep", "cosine=1,2")
+    assert swept.code == 1
+    assert "--sweep varies rankings of memories, and 'messages' is none" in swept.err
 
 
 def test_a_sweep_is_shown_from_best_to_worst(refold: Run, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ _KILO = 1_024
 def bench_group() -> None:
     """Measure retrieval, eviction and the default agent loop.
 
-    Measures on LoCoMo, BEAM, LongMemEval, recorded sessions, or your own store. Never writes to a store. What was needed
-    before a conversation was forked counts once, however many forks there are.
+    Measures on LoCoMo, BEAM, LongMemEval, recorded sessions, or your own store. Never writes to a store. What was
+    needed before a conversation was forked counts once, however many forks there are.
     """
 
 
@@ -114,8 +114,9 @@ def retrieval(
     """Measure how much of the evidence each ranking finds.
 
     Shows the recall of the evidence among the first K results with its 95 % interval over the questions, the share of
-    questions with all of their evidence, and the mean reciprocal rank. With --sweep, shows the settings of one ranking,
-    best first.
+    questions with all of their evidence, and the mean reciprocal rank. The rows "messages" are the search of messages
+    (chat.search), without and with vectors; the others are rankings of memories. With --sweep, shows the settings of
+    one ranking, best first.
     """
     from refold.evaluation.retrieval import ALL, SYSTEMS, answers, figures
 
@@ -150,6 +151,8 @@ def _sweep(
     if len(rankings) > 1:
         raise InvalidInput(f"--sweep varies one ranking, and {len(rankings)} are given; give one --ranking")
     (base,) = _select_entries("ranking", SYSTEMS, rankings or ("hybrid",))
+    if base.searches_messages:
+        raise InvalidInput(f"--sweep varies rankings of memories, and {base.name!r} is none; give another --ranking")
     fields: dict[str, tuple[Any, ...]] = {}
     for text in sweeps:
         name, _, values = text.partition("=")
@@ -173,7 +176,7 @@ def _value(text: str) -> float | int | str:
 
 def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterator[Line]:
     yield ((heading, "dim"),)
-    width = max(_NAME_CHARS, *(len(each.system) for each in figures))
+    width = max([_NAME_CHARS, *(len(each.system) for each in figures)])
     yield ((f"{'':<{width}} {'recall@' + str(depth):>9}  {'95 %':<11} {'full':>5} {'MRR':>5}", "bold"),)
     for each in figures:
         interval = f"{100 * each.recall_interval.low:.1f}-{100 * each.recall_interval.high:.1f}"

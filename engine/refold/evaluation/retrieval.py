@@ -4,15 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 from zipfile import BadZipFile
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.embedders import Embedder, HashedEmbedder, MiniLmEmbedder, WordLlamaEmbedder
+from refold.embedders import Embedder, HashedEmbedder, MiniLmEmbedder, WordLlamaEmbedder, floor_rate
 from refold.errors import InvalidInput, NotFound
-from refold.evaluation.cases import Case, CaseQuestion
+from refold.evaluation.cases import MEMORIES, Case, CaseQuestion
+from refold.index import messages
 from refold.index.ranking import RANKINGS, SIGNALS, Query, Ranking
 from refold.index.signals import RowText, TextIndex, weigh_signals
 from refold.index.terms import terms_of
@@ -76,11 +77,12 @@ _PARTS: Final = (("turns", "messages", "items"), ("questions", "queries"))
 
 
 class EmbeddedCase(Struct, frozen=True):
-    """A case with a vector for each item and each question."""
+    """A case with a vector for each item and each question, and the ``floor_rate`` of their embedder, if known."""
 
     case: Case
     items: "Vectors"
     questions: "Vectors"
+    floor_rate: float = 0.0
 
 
 EMBEDDERS: Final[dict[str, Callable[[], Embedder]]] = {
@@ -103,7 +105,8 @@ def embed_cases(
     all_embedded: list[EmbeddedCase] = []
     for case in cases:
         questions = vectors([question.text for question in case.questions])
-        all_embedded.append(EmbeddedCase(case, vectors([item.text for item in case.items]), questions))
+        items = vectors([item.text for item in case.items])
+        all_embedded.append(EmbeddedCase(case, items, questions, floor_rate(embedder)))
         if progress:
             progress(len(all_embedded), len(cases))
     return all_embedded
@@ -173,17 +176,24 @@ ALL: Final = "all"
 COMBINATIONS_MAX: Final = 10_000
 """The most combinations that one pass can sweep: for each, it keeps the ranks of all evidence."""
 
+_LAST_RANK: Final = 1_000_000
+"""The rank of evidence that a search of messages does not find."""
+
 _DECIMALS: Final = 6
 """Scores that are equal to this many decimals are ordered by row, as in ``TextIndex.best``."""
 
 
 class System(Struct, frozen=True, kw_only=True):
-    """A ranking with its name, whether keywords are stemmed, and whether months count as words of a text."""
+    """A ranking with its name, whether keywords are stemmed, and whether months count as words of a text.
+
+    ``searches_messages`` is how a system searches messages, as conversations do, instead of ranking memories.
+    """
 
     name: str
     ranking: Ranking
     is_stemmed: bool = False
     is_dated: bool = True
+    searches_messages: Literal["", "by words", "by words and vectors"] = ""
 
     def keywords(self, text: str) -> tuple[str, ...]:
         """Return the keywords of a text; if stemmed, without the most common words, as in studies of the formula."""
@@ -211,8 +221,10 @@ SYSTEMS: Final = (
     *(System(name=name, ranking=ranking) for name, ranking in _NAMED.items()),
     *(System(name=f"{name}, stemmed", ranking=_NAMED[name], is_stemmed=True) for name in _STEMMED),
     System(name="bm25, no dates", ranking=BASELINES["bm25"], is_dated=False),
+    System(name="messages", ranking=messages.RANKING, searches_messages="by words"),
+    System(name="messages, embedded", ranking=messages.RANKING, searches_messages="by words and vectors"),
 )
-"""The systems compared unless rankings are named: the presets, and the baselines."""
+"""The systems compared unless rankings are named: the presets, the baselines, and the search of messages."""
 
 _PLAIN: Final = System(name="plain", ranking=RANKINGS["hybrid"])
 
@@ -241,7 +253,14 @@ class Figures(Struct, frozen=True):
 
 
 def answers(embedded: Sequence[EmbeddedCase], system: System) -> list[Answer]:
-    """Return a system's answer to every question that has evidence, asked once the question's items have arrived."""
+    """Return a system's answer to every question that has evidence, asked once the question's items have arrived.
+
+    A search of messages answers no questions about memories.
+    """
+    if system.searches_messages:
+        own = [each for each in embedded if each.case.origin != MEMORIES]
+        is_embedded = system.searches_messages == "by words and vectors"
+        return [answer for each in own for answer in _message_answers(each, is_embedded=is_embedded)]
     return [
         Answer(question.category, ranks(texts.score(query, cosine)[0], texts, each, question))
         for each in embedded
@@ -309,6 +328,37 @@ def _count_ranks(total: "NDArray[float32]", texts: TextIndex, question: CaseQues
         more = (points > points[row]) | (equal & (importance > importance[row]))
         places.append(1 + int(more.sum()) + int((equal & (importance == importance[row]))[:row].sum()))
     return tuple(places)
+
+
+def _message_answers(embedded: EmbeddedCase, *, is_embedded: bool) -> Iterator[Answer]:
+    """Yield the answers of ``Conversation.search`` to the questions that have evidence."""
+    import numpy  # noqa: PLC0415 - as above
+
+    case, index = embedded.case, messages.MessageIndex()
+    index.extend([messages.MessageRow(row, 0, case.name, 0, item.text) for row, item in enumerate(case.items, 1)])
+    if is_embedded and len(case.items):
+        rows = numpy.flatnonzero(embedded.items.any(axis=1))
+        packed = messages.pack_vectors(embedded.items[rows], embedded.items.shape[1])
+        index.begin_vectors(embedded.items.shape[1])
+        index.add_vectors({(row + 1, 0): vector for row, vector in zip(rows.tolist(), packed, strict=True)})
+    for question, vector in zip(case.questions, embedded.questions, strict=True):
+        if question.evidence:
+            view, length = index.view(question.arrived), float(numpy.linalg.norm(vector))
+            among = numpy.ones(question.arrived, numpy.bool_)
+            among[list(question.own_places)] = False
+            matches = messages.search(
+                [view],
+                question.text,
+                None,
+                question.arrived,
+                among=[among],
+                vector=vector / length if is_embedded and length else None,
+                floor_rate=embedded.floor_rate,
+            )
+            units = case.units
+            order = dict.fromkeys(match.seq - 1 if units is None else units[match.seq - 1] for match in matches)
+            places = {unit: rank for rank, unit in enumerate(order, 1)}
+            yield Answer(question.category, tuple(places.get(unit, _LAST_RANK) for unit in question.evidence))
 
 
 def figures(system: str, results: Sequence[Answer], depth: int = 10) -> list[Figures]:

@@ -207,6 +207,43 @@ def _unspaced_pattern() -> re.Pattern[str]:
     return re.compile(_UNSPACED)
 
 
+# Japanese and Chinese particles between two words that are not written in hiragana, and runs that are one word.
+_PARTICLES: Final = re.compile(r"(?<=[^\W\u3040-\u309f])[のはがをにでともへや的](?=[^\W\u3040-\u309f])")
+_KATAKANA: Final = "[\u30a1-\u30fa\u30fc]"
+_KANJI: Final = "[\u3005-\u3007\u3400-\u9fff\uf900-\ufaff]"
+_KANA: Final = re.compile("[\u3041-\u30ff]")
+
+
+@cache
+def _script_runs() -> re.Pattern[str]:
+    return re.compile(rf"{_KATAKANA}+|(?:(?!{_KATAKANA}){_UNSPACED[:-1]})+|(?:(?!{_UNSPACED[:-1]})\w)+")
+
+
+def short_words(text: str) -> tuple[str, ...]:
+    """Return the keywords of a text, those of scripts without spaces cut at particles and where the script changes.
+
+    >>> short_words("pnpmとカレーが好き") == ("pnpm", "カレー", "好き")
+    True
+    """
+    found = keywords(text)
+    if text.isascii():
+        return found
+    runs = (run for word in found for part in _PARTICLES.split(word) for run in _script_runs().findall(part))
+    return tuple(dict.fromkeys(run for run in runs if len(run.encode()) >= _KEYWORD_BYTES_MIN))
+
+
+def has_inside(text: str, word: str) -> bool:
+    """Return whether a text has a word of a script without spaces within a run.
+
+    A word in katakana is a whole run. In Japanese, a single kanji beside another is only a part of a word.
+    """
+    if word.isascii() or not is_unspaced(word) or re.match(_KATAKANA, word):
+        return False
+    is_alone = len(word) == 1 and _KANA.search(text) is not None
+    pattern = rf"(?<!{_KANJI}){re.escape(word)}(?!{_KANJI})" if is_alone else re.escape(word)
+    return re.search(pattern, text.lower()) is not None
+
+
 def countable_texts(
     content: str | list[dict[str, Any]] | None, tool_calls: list[dict[str, Any]] | None
 ) -> Iterator[str]:

@@ -436,7 +436,6 @@ BINS = "the bins go out on Tuesday"
         ("Alice likes tea.", "Forget that Alice doesn't like tea."),
         ("The meeting is on Tuesday.", "Forget about the meeting on Friday."),
         ("Alice manages Bob.", "Forget that Bob manages Alice."),
-        ("\u7528\u6237\u4e0d\u559c\u6b22\u8336\u3002", "\u5fd8\u8bb0\u7528\u6237\u559c\u6b22\u8336\u3002"),
     ],
 )
 def test_what_contradicts_the_request_is_not_forgotten_but_named(memory: Memory, known: str, text: str) -> None:
@@ -448,6 +447,68 @@ def test_what_contradicts_the_request_is_not_forgotten_but_named(memory: Memory,
     assert [entry.content for entry in memory.project().list()] == ["The bins are green.", known]
     assert asked(memory, f"Forget that {known}")[1] == (f"Forgot 1 memory: {known}",)
     assert memory.project().get(entry.id) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "text"),
+    [
+        ("金曜日に歯医者の予約がある", "歯医者の予約のことを忘れてください。"),
+        ("金曜日に歯医者の予約がある", "金曜日の予約のことは忘れて"),
+        ("金曜日に歯医者の予約がある", "金曜日に歯医者の予約があることを忘れてください。"),
+        ("犬がいる", "犬のことを忘れて"),
+        ("pnpmを使う", "pnpmのことを忘れてください"),
+        ("カレーが好き", "カレーのことを忘れてください"),
+        ("我对花生过敏", "请忘记关于花生"),
+        ("我对花生过敏", "忘记关于花生过敏的事"),
+        ("我对花生过敏", "请忘记我对花生过敏。"),
+        ("我對花生過敏", "請忘記關於花生過敏的事情。"),
+        ("I like 抹茶", "Forget about 抹茶"),
+        ("저는 김치를 좋아해요", "Forget about 김치."),
+    ],
+)
+def test_a_word_is_forgotten_where_no_spaces_separate_words(memory: Memory, known: str, text: str) -> None:
+    memory.add("The bins are green.")
+    memory.add(known)
+    assert asked(memory, text)[1] == (f"Forgot 1 memory: {known}",)
+    assert [entry.content for entry in memory.project().list()] == ["The bins are green."]
+
+
+@pytest.mark.parametrize(
+    ("known", "text", "again"),
+    [
+        ("用户不喜欢茶", "忘记用户喜欢茶。", "忘记用户不喜欢茶。"),
+        ("我住在上海", "忘记我住在北京", "忘记我住在上海"),
+        ("犬の散歩は月曜日の朝", "犬の散歩は火曜日の朝ということを忘れて", "犬の散歩は月曜日の朝ということを忘れて"),
+        ("ジャパンのパンダが好き", "ジャパンのパンが好きなことを忘れて", "ジャパンのパンダが好きなことを忘れて"),
+    ],
+)
+def test_a_notice_words_the_request_as_the_user_did(memory: Memory, known: str, text: str, again: str) -> None:
+    memory.add(known)
+    (notice,) = asked(memory, text)[1]
+    assert notice.startswith(f"Nothing was forgotten: the nearest memory says otherwise ({known!r}: ")
+    assert notice.endswith(f'). To forget it, say "{again}"')
+    assert asked(memory, again)[1] == (f"Forgot 1 memory: {known}",)
+
+
+@pytest.mark.parametrize(
+    ("known", "text"),
+    [
+        ("パンダが好き", "パンのことを忘れて"),
+        ("犬山市に住んでいる", "犬のことを忘れて"),
+        ("我住在上海", "忘记关于花生"),
+    ],
+)
+def test_a_part_of_another_word_is_not_meant(memory: Memory, known: str, text: str) -> None:
+    memory.add(known)
+    assert not asked(memory, text)[1][0].startswith("Forgot")
+    assert memory.project().count() == 1
+
+
+def test_a_fact_of_the_profile_is_forgotten_in_any_script(memory: Memory) -> None:
+    memory.profile().set("city", "東京")
+    keeps = 'The profile keeps city: 東京. To forget it, say "cityことを忘れて"'
+    assert asked(memory, "東京に住んでいることを忘れて")[1] == ("Nothing was found to forget", keeps)
+    assert asked(memory, "東京のことを忘れて")[1] == ("Forgot 1 fact of the profile: city: 東京",)
 
 
 def test_a_subject_is_forgotten_whatever_is_said_of_it(memory: Memory) -> None:

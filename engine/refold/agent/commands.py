@@ -224,6 +224,10 @@ _CHINESE: Final = (
         "remember",
     ),
 )
+# "The matter of", after what is to be forgotten.
+_CHINESE_MATTER: Final = re.compile(
+    "(?:\u7684(?:\u4e8b\u60c5?|\u4fe1\u606f|\u8cc7\u8a0a|\u8bb0\u5fc6|\u8a18\u61b6)|[\u8fd9\u9019]\u4ef6\u4e8b\u60c5?)\\Z"
+)
 # Japanese puts the verb at the end; the text before it is its object.
 _JAPANESE: Final = (
     (
@@ -234,7 +238,7 @@ _JAPANESE: Final = (
     ),
     (
         re.compile(
-            "[\u3092\u306f]?\u5fd8\u308c\u3066(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d|\u304f\u308c)?\\Z"
+            "(?:(?:\u3068\u3044\u3046|\u3063\u3066|\u306a)?\u3053\u3068)?[\u3092\u306f]?\u5fd8\u308c\u3066(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d|\u304f\u308c)?\\Z"
         ),
         "forget",
     ),
@@ -427,5 +431,6 @@ def _make_command(kind: str, payload: str) -> MemoryCommand | None:
         return _recall_command(payload, "preference" if kind == "preferences" else None)
     if kind.startswith("forget"):
         is_just_said = _DEMONSTRATIVE.match(payload)
+        payload = _CHINESE_MATTER.sub("", payload)
         return None if is_just_said else _forget_command(payload, is_subject=kind == "forget about")
     return _remember_command(payload)

@@ -25,8 +25,8 @@ from refold.memory.memory import Memory
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
-from refold.text import contradiction, pluralize
-from refold.text import keywords as keywords_of
+from refold.text import contradiction, has_inside, is_unspaced, pluralize, short_words
+from refold.text import words as words_of
 from refold.views.episodes import EPISODES
 from refold.views.session import WORK
 
@@ -251,7 +251,7 @@ _NOT_FORGOTTEN: Final = "The memory has forgotten nothing: {}. Say so."
 def _forget(context: HookContext, text: str, command: ForgetCommand) -> str:
     """Forget memories of the project and facts of the profile; return what to tell the model."""
     project, profile = context.memory.project(context.project), context.memory.profile(context.profile)
-    entries, notice = _find_targets(project, command)
+    entries, notice = _find_targets(project, command, text)
     facts, similar = _find_facts(profile.items(), command)
 
     def forget(sources: Sequence[Any]) -> None:
@@ -267,7 +267,8 @@ def _forget(context: HookContext, text: str, command: ForgetCommand) -> str:
         listing = "; ".join(f"{key}: {value}" for key, value in facts)
         context.notify(f"Forgot {pluralize(len(facts), 'fact')} of the profile: {listing}")
     for key, value in similar:
-        context.notify(f'The profile keeps {key}: {value}. To forget it, say "Forget about {_words_of(key)}"')
+        again = _request_for(_words_of(key), "about", text, command)
+        context.notify(f'The profile keeps {key}: {value}. To forget it, say "{again}"')
     counts = [pluralize(len(entries), "memory", "memories")] if entries else []
     counts += [f"{pluralize(len(facts), 'fact')} of the profile"] if facts else []
     why = "nothing like it was found" if notice == _NOTHING_FOUND else "the nearest memory says otherwise"
@@ -283,11 +284,11 @@ def _find_facts(
     Key and value together must contain every word. A subject means all such facts, and a statement the one with the
     fewest other words, unless it contradicts the statement.
     """
-    words = [word for word in keywords_of(command.query) if word not in _EMPTY_WORDS]
+    words = [word for word in short_words(command.query) if word not in _EMPTY_WORDS]
     facts: list[tuple[str, str]] = []
     similar: list[tuple[str, str]] = []
     for key, value in items:
-        text, values = f"{_words_of(key)}: {value}", keywords_of(value)
+        text, values = f"{_words_of(key)}: {value}", short_words(value)
         if contradiction(text, command.query, denials=not command.is_subject):
             continue
         if words and all(_has_word(text, word) for word in words):
@@ -295,7 +296,7 @@ def _find_facts(
         elif not command.is_subject and values and all(any(_is_same(each, word) for word in words) for each in values):
             similar.append((key, value))
     if facts and not command.is_subject:
-        facts = [min(facts, key=lambda fact: len(keywords_of(" ".join(fact))))]
+        facts = [min(facts, key=lambda fact: len(short_words(" ".join(fact))))]
     return facts[:_FOUND_COUNT_MAX], similar
 
 
@@ -303,7 +304,7 @@ def _words_of(key: str) -> str:
     return key.replace("_", " ").replace("-", " ")
 
 
-def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry], str]:
+def _find_targets(project: Project, command: ForgetCommand, text: str) -> tuple[list[Entry], str]:
     """Return the memories to forget and a notice: those that contain every word, or else the most similar memory.
 
     A subject means all of them, and a statement the one with the fewest other words. A memory that contradicts the
@@ -312,7 +313,7 @@ def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry]
     """
     query = command.query
     hits = project.search(query, top_k=_FOUND_COUNT_MAX, min_importance=0.0, ranking=_FORGET_RANKING)
-    words = [word for word in keywords_of(query) if word not in _EMPTY_WORDS]
+    words = [word for word in short_words(query) if word not in _EMPTY_WORDS]
     matches = [hit.entry for hit in hits if words and all(_has_word(hit.entry.content, word) for word in words)]
     matches = matches or [hit.entry for hit in hits[:1] if hit.score >= _FORGET_SCORE_MIN]
     reasons = {
@@ -322,7 +323,7 @@ def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry]
     }
     entries = [entry for entry in matches if reasons[entry.id] is None]
     if entries and not command.is_subject:
-        entries = [min(entries, key=lambda entry: len(keywords_of(entry.content)))]
+        entries = [min(entries, key=lambda entry: len(short_words(entry.content)))]
     if entries:
         contents = "; ".join(entry.content for entry in entries)
         return entries, f"Forgot {pluralize(len(entries), 'memory', 'memories')}: {contents}"
@@ -330,15 +331,23 @@ def _find_targets(project: Project, command: ForgetCommand) -> tuple[list[Entry]
         return [], _NOTHING_FOUND
     nearest = one_line(matches[0].content)
     is_statement = isinstance(detect_memory_command(f"Forget that {nearest}"), ForgetCommand)
+    again = _request_for(nearest, "that" if is_statement else "about", text, command)
     return [], (
         f"Nothing was forgotten: the nearest memory says otherwise ({nearest!r}: {reasons[matches[0].id]}). "
-        f'To forget it, say "Forget {"that" if is_statement else "about"} {nearest}"'
+        f'To forget it, say "{again}"'
     )
 
 
+def _request_for(content: str, link: str, text: str, command: ForgetCommand) -> str:
+    """Return a request to forget a content: in English, or as the user's own in Chinese and Japanese."""
+    before, query, after = text.partition(command.query)
+    is_english = not query or not any(map(is_unspaced, words_of(before + after)))
+    return f"Forget {link} {content}" if is_english else f"{before}{content}{after}".strip()
+
+
 def _has_word(content: str, word: str) -> bool:
-    """Return whether a content has a word, in the singular or plural."""
-    return any(_is_same(keyword, word) for keyword in keywords_of(content))
+    """Return whether a content has a word, in the singular or plural, or within a run without spaces."""
+    return any(_is_same(each, word) for each in short_words(content)) or has_inside(content, word)
 
 
 def _is_same(word: str, other: str) -> bool:
@@ -348,8 +357,8 @@ def _is_same(word: str, other: str) -> bool:
 def _describe_difference(entry: Entry, words: Sequence[str]) -> str | None:
     """Return the words that differ if memory and request each have one that the other lacks: tea is not coffee."""
     lacking = [word for word in words if not _has_word(entry.content, word)]
-    keywords = [word for word in keywords_of(entry.content) if word not in _EMPTY_WORDS]
-    extra = [keyword for keyword in keywords if not any(_is_same(keyword, word) for word in words)]
+    own = [word for word in short_words(entry.content) if word not in _EMPTY_WORDS]
+    extra = [each for each in own if not any(_is_same(each, word) or has_inside(each, word) for word in words)]
     return f"it has {extra[0]!r} and not {lacking[0]!r}" if extra and lacking else None
 
 

@@ -116,6 +116,7 @@ class PendingVectors:
         return [self.model, self.dim, sorted(self.seqs.items())] if self.seqs else []
 
 
+SAID_BY_KEY: Final = "said_by"  # Of the metadata of a memory: the names of the users who asked to remember it.
 CATEGORIES: Final = ("preference", "convention", "pattern", "correction", "fact")
 CHANGEABLE: Final = ("content", "category", "keywords", "importance", "metadata", "vector")
 STATUSES: Final = ("active", "pending_review", "rejected", "archived")

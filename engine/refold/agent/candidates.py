@@ -19,7 +19,7 @@ from refold.memory.core import Core, core_of
 from refold.memory.earlier import Earlier, EarlierMessages, EarlierQuery, meaning_of, query_of
 from refold.memory.options import day_at
 from refold.memory.turns import is_question
-from refold.message import Message, text_of
+from refold.message import Message, MessageAppended, text_of
 from refold.text import is_unspaced
 from refold.views.episodes import EPISODES, Episode
 from refold.views.state import STATE, TEMP
@@ -34,9 +34,11 @@ class MemoryCandidates(NamedTuple):
     previous_ids: Sequence[str]
 
 
-def dated_memories(core: Core, entries: Sequence[Entry], timezone: str) -> list[tuple[str, str]]:
+def dated_memories(
+    core: Core, entries: Sequence[Entry], timezone: str, asker: str | None = None
+) -> list[tuple[str, str]]:
     """Render memories as pairs of day and line."""
-    return [(day_at(learned_ns(core, entry), timezone), parts.memory_line(entry)) for entry in entries]
+    return [(day_at(learned_ns(core, entry), timezone), parts.memory_line(entry, asker)) for entry in entries]
 
 
 def learned_ns(core: Core, entry: Entry) -> int:
@@ -96,10 +98,10 @@ def _adds_little(line: str, content: str) -> bool:
     return len(line.replace(content, " ").split()) <= _MORE_WORDS
 
 
-def dated_messages(earlier: Sequence[Earlier], timezone: str) -> list[tuple[str, str]]:
+def dated_messages(earlier: Sequence[Earlier], timezone: str, asker: str | None = None) -> list[tuple[str, str]]:
     """Render messages as pairs of day and line."""
     messages = (each.message for each in earlier)
-    return [(day_at(message.occurred_ns, timezone), parts.message_line(message)) for message in messages]
+    return [(day_at(message.occurred_ns, timezone), parts.message_line(message, asker)) for message in messages]
 
 
 # The memories and earlier messages that fit, chosen from one list by value per token.
@@ -167,6 +169,7 @@ class Choice:
         earlier: Sequence[Earlier],
         chars: Mapping[str, int],
         timezone: str,
+        asker: str | None = None,
     ) -> None:
         self._count = core.counter.count
         self._chars = chars
@@ -177,14 +180,15 @@ class Choice:
         for rank, entry in enumerate(candidates.entries):
             learned = learned_ns(core, entry)
             order = (places.get(entry.id, len(places)), learned, entry.body_seq)
-            line = self._candidate(parts.MEMORIES, rank, order, entry, parts.memory_line(entry), learned)
+            line = self._candidate(parts.MEMORIES, rank, order, entry, parts.memory_line(entry, asker), learned)
             memories.append(line)
             if earlier and entry.id not in places and entry.category != "preference":
                 contents.append((rank, parts.line_of(entry.content)))
         for rank, each in enumerate(earlier):
             message = each.message
             order = (message.occurred_ns, message.seq, each.place)
-            line = self._candidate(parts.MESSAGES, rank, order, each, parts.message_line(message), message.occurred_ns)
+            text = parts.message_line(message, asker)
+            line = self._candidate(parts.MESSAGES, rank, order, each, text, message.occurred_ns)
             messages.append(line._replace(pieces=frozenset(_find_pieces(message, contents))))
         self._lines = {parts.MEMORIES: memories, parts.MESSAGES: messages}
         self._best = sorted([*memories, *messages], key=lambda line: -line.value)
@@ -318,6 +322,17 @@ def similar_episodes(core: Core, chat: Conversation, project: str, query: str, c
         if core.counter.count(text) * _EPISODES_SHARE <= tokens:
             chosen[seq] = episode
     return sorted(chosen)
+
+
+def other_speakers(core: Core, episodes: Mapping[int, Episode], asker: str | None) -> dict[int | None, str]:
+    """Return the names of the users who began sessions, by the seqs of their episodes, without the one who asks."""
+    named: dict[int | None, str] = {}
+    for seq in episodes:
+        task = next(iter(core.event(seq)[0].sources), 0)
+        event = core.event(task)[0] if task else None
+        if isinstance(event, MessageAppended) and event.name is not None and event.name != asker:
+            named[seq] = event.name
+    return named
 
 
 def _weigh_term(term: str) -> float:

@@ -20,6 +20,7 @@ from refold.agent.candidates import (
     fit_messages,
     groups_of,
     new_episodes,
+    other_speakers,
     required_groups,
     similar_episodes,
     state_in,
@@ -410,7 +411,7 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
     source = ContextSource(memory, core, chat, turn.messages, recipe)
     listed = tuple(listed_parts(source))
     chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
-    choice = Choice(core, candidates, earlier_candidates, chars, recipe.timezone)
+    choice = Choice(core, candidates, earlier_candidates, chars, recipe.timezone, source.asker)
     plan = _plan_tokens(source, choice, listed)
     chosen = choice.choose(plan.tokens[parts.MEMORIES])
     entries, messages = chosen.memories, without_repeats(chosen.messages, chosen.memories, candidates.previous_ids)
@@ -528,6 +529,11 @@ class ContextSource(NamedTuple):
         """The tokens of the host's system prompt."""
         return tokens_of(self.system)
 
+    @property
+    def asker(self) -> str | None:
+        """The name of the user who asks, if the newest question has one."""
+        return next((message.name for message in reversed(self.messages) if turns.is_question(message)), None)
+
     def episodes(self) -> dict[int, Episode]:
         """Return the planned episodes, by seq."""
         seqs, at = self.recipe.plan.episodes, core_of(self.chat)[1]
@@ -563,7 +569,9 @@ def listed_parts(source: ContextSource) -> Iterator[_ListedPart]:
     profile = parts.profile_listing(memory.profile(recipe.profile).items())
     yield _ListedPart(parts.PROFILE, profile, budget.profile_chars)
     yield _ListedPart(parts.NOTES, parts.notes_listing(pages), budget.notes_chars)
-    yield _ListedPart(parts.EPISODES, parts.episodes_listing(source.episodes().values()), EPISODES_CHARS)
+    episodes = source.episodes()
+    speakers = other_speakers(source.core, episodes, source.asker)
+    yield _ListedPart(parts.EPISODES, parts.episodes_listing(episodes.values(), speakers), EPISODES_CHARS)
     files = [(file.path, file.lines) for file in session.files()]
     scopes = [state_in(chat, stream) for stream in (chat.place[0], f"project/{recipe.project}")]
     work = parts.session_listing(session.task(), files, session.findings(), session.calls(), *scopes)
@@ -660,7 +668,7 @@ def _render_attachment(source: ContextSource, tokens: int) -> parts.PartText:
     recipe, attachment = source.recipe, attachment_in(source.messages)
     ids = dict.fromkeys(attachment.memories[:INJECTED_MEMORIES_COUNT_MAX])
     entries = read_memories(source.memory.project(recipe.project), ids)
-    lines = parts.dated_lines(dated_memories(source.core, entries, recipe.timezone))
+    lines = parts.dated_lines(dated_memories(source.core, entries, recipe.timezone, source.asker))
     text = "\n".join(filter(None, [attachment.text, *lines]))
     return parts.injected_text(text, Room(recipe.budget.injected_chars, tokens), source.core.counter.count)
 
@@ -681,7 +689,8 @@ def assemble(
     fits = count(instructions) <= tokens[parts.INSTRUCTIONS]
     texts[parts.SYSTEM] = parts.PartText("\n\n".join(map(text_of, source.system)))
     texts[parts.INSTRUCTIONS] = parts.PartText(instructions) if fits else parts.PartText("", len(plan.topics))
-    facts, answers = dated_memories(source.core, memories, recipe.timezone), dated_messages(earlier, recipe.timezone)
+    facts = dated_memories(source.core, memories, recipe.timezone, source.asker)
+    answers = dated_messages(earlier, recipe.timezone, source.asker)
     texts[parts.MEMORIES] = parts.ranked_part(parts.MEMORIES, facts, plan.memories_left_out)
     texts[parts.MESSAGES] = parts.ranked_part(parts.MESSAGES, answers, plan.messages_left_out)
     today = parts.today_text(recipe.day)

@@ -17,7 +17,7 @@ from refold.agent.hooks import (
 from refold.agent.parts import one_line
 from refold.agent.providers import JsonProvider
 from refold.agent.secrets import secret_in
-from refold.entry import ACTIVE, Entry
+from refold.entry import ACTIVE, SAID_BY_KEY, Entry
 from refold.fold import State
 from refold.limits import EXTRACTION_CHARS_MAX, EXTRACTION_WINDOW_SHARE, SOURCES_COUNT_MAX
 from refold.memory.core import core_of
@@ -216,14 +216,9 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
         context.notify(f"Not remembered: it seems to hold {secret}")
         return UserMessageResult(injected_context=_REFUSED.format(secret=secret))
     if isinstance(command, RememberCommand):
-        content, importance, session = command.content, command.importance, context.session_id
-        context.write(
-            text,
-            lambda sources: project.upsert(
-                content, category="preference", importance=importance, source=session, sources=sources
-            ),
-        )
-        context.notify(f"Remembered: {content}")
+        remember = command
+        context.write(text, lambda sources: _remember(context, project, remember, sources))
+        context.notify(f"Remembered: {command.content}")
         return UserMessageResult(injected_context=_REMEMBERED)
     if isinstance(command, ForgetCommand):
         return UserMessageResult(injected_context=_forget(context, text, command))
@@ -236,6 +231,23 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
                 memories=tuple(entry.id for entry in recalled),
             )
     return None
+
+
+def _remember(context: HookContext, project: Project, command: RememberCommand, sources: Sequence[Any]) -> None:
+    """Store a preference with the name of the user, beside those of the others who said the same."""
+    said_by = {} if context.user_name is None else {SAID_BY_KEY: [context.user_name]}
+    entry = project.upsert(
+        command.content,
+        category="preference",
+        importance=command.importance,
+        metadata=said_by or None,
+        source=context.session_id,
+        sources=sources,
+    ).entry
+    metadata = {} if entry is None else entry.metadata or {}
+    names = metadata.get(SAID_BY_KEY)
+    if entry is not None and names and context.user_name is not None and context.user_name not in names:
+        project.update(entry, metadata=metadata | {SAID_BY_KEY: [*names, context.user_name]}, sources=sources)
 
 
 # What the model is told beside a command, without the contents of what is forgotten: the message would keep them.

@@ -74,6 +74,8 @@ class HookContext(Struct, frozen=True):
     """Writes that wait until the loop has appended the user's message; `None` outside a loop."""
     profile: str = "default"
     """The name of the profile that the session shows and writes to."""
+    user_name: str | None = None
+    """The name of the user's messages, if they have one."""
 
     def notify(self, text: str) -> None:
         """Add a notice for the user about what a hook did."""
@@ -246,13 +248,18 @@ class Hooks:
         provider_name: str = "",
         model_name: str = "",
         profile: str = "default",
+        user_name: str | None = None,
     ) -> HookContext:
         """Return the context to pass to the hooks of a session."""
         if not isinstance(cast("object", chat), Conversation):
             checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.brief(chat)})")
         name = project or chat.project or "default"
         profile = checks.name(profile, "profile")
-        return HookContext(self._memory, chat, name, provider_name, model_name, {}, [], profile=profile)
+        if user_name is not None:
+            checks.name(user_name, "user_name")
+        return HookContext(
+            self._memory, chat, name, provider_name, model_name, {}, [], profile=profile, user_name=user_name
+        )
 
     # The points, in the order of a session.
 

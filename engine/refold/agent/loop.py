@@ -134,7 +134,9 @@ class AgentLoop:
     `ToolContext`. `budget` applies to each context; without one, a model of the provider `"ollama"` gets shorter parts
     than others.
     `provider_name` and `model_name` are passed to hooks. `profile`, `journal` and `files` name those that contexts show
-    and tools write to: give each user their own, because conversations that share one read the same facts.
+    and tools write to: give each user their own, because conversations that share one read the same facts. `user_name`,
+    by default the name of the profile unless that is `"default"`, is recorded as the name of the user's messages: in a
+    project that several users share, a context says which of them said what, except for the one who asks.
 
     >>> from refold import Memory
     >>> class Parrot:
@@ -165,6 +167,7 @@ class AgentLoop:
         journal: str = "default",
         files: str = "default",
         is_cancelled: Callable[[], bool] | None = None,
+        user_name: str | None = None,
     ) -> None:
         _check(memory, chat, model)
         self.memory = memory
@@ -173,8 +176,10 @@ class AgentLoop:
         self._hooks = memory.hooks if hooks is None else hooks
         self._steps_count_max = checks.count(steps_count_max, "steps_count_max")
         self._budget = _LOCAL_BUDGET if budget is None and provider_name == "ollama" else budget
+        if user_name is None and profile != "default":
+            user_name = profile
         names = {"provider_name": provider_name, "model_name": model_name, "profile": profile}
-        self._context: HookContext = replace(self._hooks.context(chat, **names), deferred=[])
+        self._context: HookContext = replace(self._hooks.context(chat, user_name=user_name, **names), deferred=[])
         self._is_cancelled = is_cancelled
         owners = {"profile": profile, "journal": journal, "files": files}
         self._tools = memory.tools.context(chat, project=self._context.project, is_cancelled=is_cancelled, **owners)
@@ -233,7 +238,7 @@ class AgentLoop:
             )
         self._close_interrupted_calls()
         metadata = ({} if content == text else {ORIGINAL_KEY: text}) | (answer.metadata or {})
-        message = self._append("user", content, must_fit=True, metadata=metadata or None)
+        message = self._append("user", content, must_fit=True, name=self._context.user_name, metadata=metadata or None)
         self._hooks.fire_deferred(self._context, [message])
         return self._turn(message, notices_before)
 

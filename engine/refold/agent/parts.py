@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from refold.agent.excerpts import excerpts
-from refold.entry import Entry
+from refold.entry import SAID_BY_KEY, Entry
 from refold.message import Message, text_of
 from refold.views.episodes import Episode
 
@@ -300,14 +301,24 @@ def notes_listing(pages: Iterable[tuple[str, Sequence[str]]]) -> PartListing:
     return PartListing(NOTES_HEADING, "notes", sections, _PAGE_BREAK, is_shared=False)
 
 
-def episodes_listing(episodes: Iterable[Episode]) -> PartListing:
-    """List what earlier sessions tried, and how each ended, with their secrets masked."""
+def episodes_listing(
+    episodes: Iterable[Episode], speakers: Mapping[int | None, str] = MappingProxyType({})
+) -> PartListing:
+    """List what earlier sessions tried, and how each ended, with their secrets masked.
+
+    `speakers` are the users who began the sessions of others than the one who asks, by the seqs of the episodes.
+    """
     texts = (
-        (episode.kind, [line_of(_mask(text)) for text in (episode.task, episode.outcome) if text])
+        (_label(episode, speakers), [line_of(_mask(text)) for text in (episode.task, episode.outcome) if text])
         for episode in episodes
     )
-    lines = [f"- [{kind}] {': '.join(text[:_EPISODE_CHARS] for text in fields)}" for kind, fields in texts]
+    lines = [f"- {label}{': '.join(text[:_EPISODE_CHARS] for text in fields)}" for label, fields in texts]
     return PartListing(EPISODES_HEADING, "sessions", [Section("", lines)])
+
+
+def _label(episode: Episode, speakers: Mapping[int | None, str]) -> str:
+    speaker = speakers.get(episode.seq)
+    return f"[{episode.kind}] " if speaker is None else f"[{episode.kind}] {line_of(speaker)} said: "
 
 
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -399,9 +410,11 @@ def dated_lines(lines: Iterable[tuple[str, str]]) -> list[str]:
     return [line for day, group in days for line in (f"{day}:", *(text for _, text in group))]
 
 
-def memory_line(entry: Entry) -> str:
-    """Render one memory."""
-    return f"- {BADGES[entry.category]} {line_of(entry.content)}"
+def memory_line(entry: Entry, asker: str | None = None) -> str:
+    """Render one memory, and who said it if that was another user than the one who asks."""
+    names = [str(name) for name in (entry.metadata or {}).get(SAID_BY_KEY) or ()]
+    said = "" if not names or asker in names else f"{line_of(' and '.join(names))} said: "
+    return f"- {BADGES[entry.category]} {said}{line_of(entry.content)}"
 
 
 def ranked_part(part: str, dated: Iterable[tuple[str, str]], left_out: int) -> PartText:
@@ -411,9 +424,10 @@ def ranked_part(part: str, dated: Iterable[tuple[str, str]], left_out: int) -> P
     return PartText("\n".join([RANKED_HEADINGS[part], *lines, *note]) if lines else "", left_out)
 
 
-def message_line(message: Message) -> str:
-    """Render one message, with its secrets masked."""
-    name = "" if message.name is None else f" {line_of(message.name.replace(':', ' '))}"  # A colon would end the name.
+def message_line(message: Message, asker: str | None = None) -> str:
+    """Render one message, with its secrets masked, and its name unless it is that of the user who asks."""
+    is_other = message.name is not None and message.name != asker
+    name = f" {line_of((message.name or '').replace(':', ' '))}" if is_other else ""  # A colon would end the name.
     return f"- {message.role}{name}: {quote_text(_mask(text_of(message)), '  ')}"
 
 

@@ -128,7 +128,8 @@ class _Rerun(AgentLoop):
         self._catch_up(len(self._record.rows))
 
     def run(self, text: str) -> Turn:
-        message = self._append("user", text, metadata=self._record.message(self._user_place).metadata)
+        event = self._record.message(self._user_place)
+        message = self._append("user", text, name=event.name, metadata=event.metadata)
         return self._turn(message, 0)
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - protocol

@@ -14,6 +14,7 @@ from refold import Conversation, InvalidInput, Memory, Recorded
 from refold.engine import transfer
 from refold.engine.jsonl import event_to_json
 from refold.importers import import_file
+from refold.views.store import DEFAULTS, SettingChanged
 from tests.engine.test_transfer import fill, lines_of, rewrite
 from tests.support.memories import BEGIN_NS, Child, Clock, assert_sound, refused, remembering
 from tests.support.seams import reader_of, records_in
@@ -111,6 +112,8 @@ class TestBesideOthers:
             if wanted.get(field):
                 old = kind + wanted[field]
                 wanted[field] = RENAME.get(old, old).removeprefix(kind)
+        if isinstance(event, SettingChanged):  # To the value that it has here.
+            wanted["value"] = DEFAULTS[event.key]
         assert json.loads(msgspec.json.encode(event_to_json(event, names, erased=stamp.erased))) == wanted
 
     def test_what_was_there_stays_and_what_came_reads_as_it_did(self, exported: Path) -> None:
@@ -262,6 +265,30 @@ class TestItRefuses:
         occupy(memory)
         with refused(memory, InvalidInput, "seq "):
             memory.load(exported, rename=RENAME)
+
+
+class TestSettings:
+    def test_they_stay_as_they_are(self, tmp_path: Path) -> None:
+        with Memory() as other:
+            for value in (False, True):
+                other.settings.set("memory_enabled", value)
+            other.settings.set("memory_max_injected", 3)
+            other.profile("bob").set("city", "Oslo")
+            other.export(tmp_path / "other.jsonl")
+        with remembering() as mine:
+            mine.settings.set("memory_enabled", value=False)
+            mine.load(tmp_path / "other.jsonl")
+            assert (mine.settings.get("memory_enabled"), mine.settings.get("memory_max_injected")) == (False, 200)
+            assert mine.profile("bob").get("city") == "Oslo"
+        with remembering() as empty:  # There is nothing that could stay.
+            empty.load(tmp_path / "other.jsonl", rename={"profile/bob": "profile/robert"})
+            assert (empty.profiles(), empty.settings.get("memory_max_injected")) == (["robert"], 3)
+
+    def test_a_stream_that_the_file_does_not_have(self, exported: Path) -> None:
+        memory = Memory()
+        occupy(memory)
+        with refused(memory, InvalidInput, "rename has 'conversation/chatt', which the export has not; it has"):
+            memory.load(exported, rename={**RENAME, "conversation/chatt": "conversation/other"})
 
 
 class TestTwice:

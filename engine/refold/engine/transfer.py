@@ -47,7 +47,17 @@ from refold.engine.streams import (
 )
 from refold.engine.transaction import erased_count
 from refold.errors import InvalidInput, LimitExceeded, NotFound, StoreBusy, StoreCorrupt
-from refold.event import FLAG_BASE, FLAG_ERASED, FLAG_OCCURRED, BranchForked, Erased, Event, SnapshotNamed, move_actor
+from refold.event import (
+    FLAG_BASE,
+    FLAG_ERASED,
+    FLAG_OCCURRED,
+    BranchForked,
+    Erased,
+    Event,
+    SnapshotNamed,
+    move_actor,
+    pack_json,
+)
 from refold.limits import DOCUMENT_BYTES_MAX, PAGE_EVENTS, SEED_BYTES
 from refold.log.disk import build_file, disk_error
 from refold.log.protocol import Log, LogTurn, Row, retry_turn, write
@@ -64,13 +74,14 @@ from refold.log.record import (
     pack,
 )
 from refold.results import Loaded
+from refold.views.store import DEFAULTS, SWITCHES, SettingChanged
 
 # Loading an export into a store that has events: the same events, as new ones after the head.
 #
 # Each event gets a new seq and the time of the load, but keeps the time at which it happened. The seqs that it names
-# are mapped to those here. Streams come in under their own or other names, and never into an existing stream, except
-# for the store's own. An interrupted load leaves a row that says where its events went, and loading the same file in
-# the same way resumes after them.
+# are mapped to those here. Settings keep the values that they have here. Streams come in under their own or other
+# names, and never into an existing stream, except for the store's own. An interrupted load leaves a row that says where
+# its events went, and loading the same file in the same way resumes after them.
 
 
 class CheckedLine(NamedTuple):
@@ -206,7 +217,14 @@ def _count_events(lines: Iterable[CheckedLine]) -> tuple[int, list[str]]:
 
 
 def _map_names(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
-    """Return the name here of each stream in the file; ``InvalidInput`` if two would get the same one."""
+    """Return the name here of each stream in the file; ``InvalidInput`` if two would get one, or one is not there."""
+    missing = sorted(rename.keys() - set(streams))
+    if missing:
+        more = ", ..." if len(streams) > _SHOWN_COUNT else ""
+        checks.invalid(
+            f"rename has {checks.brief(missing[0])}, which the export has not; it has "
+            f"{', '.join(sorted(streams)[:_SHOWN_COUNT])}{more}"
+        )
     names: dict[str, str] = {}
     owners: dict[str, str] = {}
     for stream in streams:
@@ -294,6 +312,9 @@ class _Join:
                 _check_names_free(reader, self._names)
             seq_map.note(reader.head + 1, len(page))
             target = _JoinPage(reader, self._names, seq_map, max(now_ns, reader.time_ns), seed)
+            store = reader.find(STORE_STREAM)
+            if store is not None and seq_map.runs[0][1] > 1:
+                target.keep_settings(reader.live(store).part(SWITCHES).values)
             for checked in page:
                 target.add(checked)
         joined = msgspec.msgpack.encode(_seq_maps(reader.log) | {self._key: seq_map})
@@ -317,7 +338,12 @@ class _JoinPage:
         """Number of a stream -> version and seq of its last event, including those of this page."""
         self._tags = set(reader.tags)
         self._rows: list[Row] = []
+        self._settings: dict[str, bytes] | None = None
         self.records = RecordPacker(reader.head + 1, reader.link, seed)
+
+    def keep_settings(self, values: Mapping[str, bytes]) -> None:
+        """Let changes of settings set the values here: a memory that was switched off stays off."""
+        self._settings = {name: pack_json(default) for name, default in DEFAULTS.items()} | dict(values)
 
     def _stream(self, name: str) -> Stream:
         """Return the stream here for the name of one in the file; a new stream gets the next number."""
@@ -355,6 +381,8 @@ class _JoinPage:
 
     def _translate_event(self, line: ExportLine, event: Event) -> Event:
         """Return the event with the seqs, the stream and the project that it names translated to those here."""
+        if isinstance(event, SettingChanged) and not line.erased and self._settings is not None:
+            event = msgspec.structs.replace(event, packed=self._settings[event.key])
         changed: dict[str, Any] = {}
         for field in event.__struct_fields__:
             value = getattr(event, field)

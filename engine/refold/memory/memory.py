@@ -474,12 +474,11 @@ class Memory:
     ) -> "Scenario":
         """Return the memory as it would be with another budget, eviction, ranking or threshold, or without some events.
 
-        Budget and eviction apply to every conversation; a pin that does not fit the budget is dropped. ``dedupe``
-        undoes merges whose cosine does not exceed it. It can only undo: the log does not record which additions were
-        asked to merge, so a value below the threshold in use and the cosine of every merge raises ``InvalidInput``.
-        ``without`` takes seqs or results. Nothing is written. States are folded from the log when read, in at most a
-        quarter of ``memory_bytes``. Recalls, decay and pruning stay as recorded; ``Scenario.diff`` lists the recalls
-        that would have found others.
+        Budget and eviction apply to every conversation; pins that do not fit are dropped. ``dedupe`` undoes merges
+        whose cosine does not exceed it. It can only undo: the log does not record which additions were asked to merge,
+        so a value below the threshold in use and the cosine of every merge raises ``InvalidInput``. ``without`` takes
+        seqs or results. Nothing is written. States are folded from the log when read, in at most 1/4 of
+        ``memory_bytes``. Recalls, decay and pruning stay; ``Scenario.diff`` lists the recalls that would find others.
 
         >>> memory = Memory()
         >>> memory.profile().set("theme", "dark")
@@ -734,10 +733,10 @@ class Memory:
     ) -> Loaded:
         """Load an export; an empty memory gets every stamp unchanged, so that ``state_hash`` is equal.
 
-        A memory with events gets them as new ones after its head, which keep the time they happened. A stream that
-        exists already is refused, unless ``rename`` gives it another name (``{"conversation/a": "conversation/b"}``).
-        Loading a file again in the same way changes nothing. Raises ``InvalidInput`` before anything is written if the
-        file is not an export or is damaged, naming the line, or if it holds streams that exist, naming them.
+        A memory with events gets them as new ones after its head, which keep the time they happened; its settings stay.
+        A stream that exists is refused, unless ``rename`` gives it another name (``{"journal/a": "journal/b"}``).
+        Loading a file again in the same way changes nothing. Before anything is written, ``InvalidInput`` is raised if
+        the file is no export or damaged (with the line), holds streams that exist, or lacks one of ``rename``.
         """
         self._refuse_frozen("load into")
         from refold.engine import transfer

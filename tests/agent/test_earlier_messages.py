@@ -162,6 +162,35 @@ def test_a_question_of_one_word_that_many_messages_have_brings_none(memory: Memo
     assert "wall" in part_of(ask(memory, "in the end", asked="When do we paint?"))
 
 
+def test_a_question_that_was_asked_before_comes_with_its_answer_alone(memory: Memory) -> None:
+    chat = memory.conversation("then", project="acme")
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    asked = chat.append("user", "Which flour should I buy for baguettes?")
+    chat.append("assistant", "Let me see.", tool_calls=[call])
+    chat.append("tool", "T65", tool_call_id="c1")
+    chat.append("assistant", "Take T65 from Shipton Mill.")
+    chat.append("user", "How many cups of sugar for the brioche?")
+    chat.append("assistant", "Three cups.")
+    question = "Which flour did you recommend for baguettes?"
+    lines = ["- user: Which flour should I buy for baguettes?", "- assistant: Take T65 from Shipton Mill."]
+    context = ask(memory, "now", asked=question)
+    assert part_of(context).splitlines()[4:] == lines
+    assert memory.rebuild(memory.show(context)).matches
+    single = memory.context(memory.conversation("now"), query=question, budget=ContextBudget(messages_count=1))
+    assert part_of(single).splitlines()[4:] == lines[:1]
+    chat.replace(asked, "Which flour would you buy for French baguettes?")
+    shown = part_of(ask(memory, "replaced", asked="Which flour did you buy for French baguettes?"))
+    assert "French" in shown
+    assert "Three cups" not in shown
+
+
+def test_a_long_answer_is_not_shown_for_its_question(memory: Memory) -> None:
+    chat = memory.conversation("then", project="acme")
+    chat.append("user", "Which flour should I buy for baguettes?")
+    chat.append("assistant", "It depends on the mill of the country. " * 60)
+    assert part_of(ask(memory, asked="Which flour did you recommend for baguettes?")).count("- ") == 1
+
+
 def test_words_of_any_talk_do_not_answer_a_question(memory: Memory) -> None:
     told(memory, text="Good morning! What a nice day, thanks for the help with the work, let us talk again tomorrow.")
     for asked in ("Good morning, nice day!", "Thanks, that was a great help. Let us go on with the work tomorrow."):

@@ -158,13 +158,18 @@ def test_a_context_shows_what_was_tried_in_sessions_like_this_one(memory: Memory
     context = memory.context(chat, query="Migrate the billing database, please.")
     part = context.part("episodes")
     assert part is not None
-    assert part.text == "## Past Sessions\n- [failure] Migrate the billing database: The lock timed out."
+    assert (
+        part.text
+        == "## Past Sessions\n- [failure] began with: Migrate the billing database; ended with: The lock timed out."
+    )
     assert memory.rebuild(memory.show(context)).matches
     assert memory.context(chat, query="What is for lunch?").part("episodes") is None
     assert memory.context(chat).part("episodes") is None
     notes = memory.context(chat, query="the release notes").part("episodes")
     assert notes is not None
-    assert notes.text.splitlines()[1:] == ["- [success] Write the release notes: Done. ## Past Sessions"]
+    assert notes.text.splitlines()[1:] == [
+        "- [success] began with: Write the release notes; ended with: Done. ## Past Sessions"
+    ]
 
 
 def test_sessions_take_a_small_part_of_a_small_budget(memory: Memory) -> None:
@@ -201,9 +206,13 @@ def test_past_sessions_show_no_secret(memory: Memory) -> None:
     tell(memory, "a", "The new cabin Wi-Fi password is " + "himbeere77.", "I will use himbeere77 for the cabin router.")
     tell(memory, "b", "My key is AKIA" + "ABCDEFGHIJKLMNOP for the backup server.", "The backup server has it.")
     cabin = sessions_for(memory, "What's the cabin Wi-Fi password?")
-    assert cabin.startswith("## Past Sessions\n- [success] The new cabin Wi-Fi password is [a password, not shown]")
+    assert cabin.startswith(
+        "## Past Sessions\n- [success] began with: The new cabin Wi-Fi password is [a password, not shown]"
+    )
     backup = sessions_for(memory, "Which key has the backup server?")
-    assert backup.endswith("My key is [an AWS access key, not shown] for the backup server.: The backup server has it.")
+    assert backup.endswith(
+        "My key is [an AWS access key, not shown] for the backup server.; ended with: The backup server has it."
+    )
     assert "AKIA" not in backup
 
 
@@ -230,6 +239,80 @@ def test_past_sessions_do_not_repeat_what_a_request_or_its_answer_took_back(memo
     loop.end()
     assert memory.project("acme").count() == 0
     assert sessions_for(memory, "A menu with peanuts or shellfish") == ""
+
+
+def test_beside_a_question_a_session_has_its_own_answer_or_none(memory: Memory) -> None:
+    default_hooks(memory)
+    chat = memory.conversation("a", project="acme")
+    loop = AgentLoop(memory, chat, Script(Reply("Take T65 from Shipton Mill."), Reply("Three cups."), Reply("At 240.")))
+    loop.run("Which flour should I buy for baguettes?")
+    loop.run("How many cups of sugar for the brioche?")
+    loop.end()
+    assert sessions_for(memory, "Which flour for baguettes did you say?") == (
+        "## Past Sessions\n- [success] began with: Which flour should I buy for baguettes?; "
+        "ended with: How many cups of sugar for the brioche? -> Three cups."
+    )
+    loop.run("How hot is the oven for baguettes from that flour?")
+    loop.end()
+    assert sessions_for(memory, "Which oven for baguettes and flour?").splitlines()[2:] == [
+        "- [success] began with: How hot is the oven for baguettes from that flour?; ended with: At 240."
+    ]
+    chat.append("user", "Is that oven any good for a rye bread?")
+    loop.end()
+    pairs = [(hit.entry.task, hit.entry.outcome) for hit in memory.project("acme").search_episodes("")]
+    assert ("Is that oven any good for a rye bread?", "") in pairs
+
+
+def test_a_session_that_ended_with_what_was_taken_back_is_not_shown(memory: Memory) -> None:
+    default_hooks(memory)
+    model = Script(Reply("Paint and brushes."), Reply("A fine colour."), Reply("Forgotten."))
+    loop = AgentLoop(memory, memory.conversation("a", project="acme"), model)
+    loop.run("What does it take to paint a boat?")
+    loop.run("Remember that I love red boats.")
+    loop.end()
+    assert "red boats" in sessions_for(memory, "How do we paint the boat?")
+    AgentLoop(memory, memory.conversation("b", project="acme"), model).run("Forget that I love red boats.")
+    assert sessions_for(memory, "How do we paint the boat?") == ""
+
+
+def test_a_session_that_was_dropped_or_restored_away_is_not_shown_unless_a_fork_goes_on(memory: Memory) -> None:
+    for name in ("dropped", "forked", "restored", "kept"):
+        chat = memory.conversation(name, project="acme")
+        chat.append("user", "Good morning.")
+        chat.snapshot("before")
+        tell(memory, name, f"When do I tell my boss of the pregnancy, asks the {name} one?", "In week 12.")
+    query, shown = "When does my boss hear of the pregnancy?", ("dropped", "forked", "restored", "kept")
+
+    def sessions(at: int | None = None) -> list[str]:
+        there = memory if at is None else memory.at(at)
+        budget = ContextBudget(messages_count=0, episodes_count=9)
+        context = there.context(there.conversation("now", project="acme"), query=query, budget=budget)
+        return [name for name in shown if f"the {name} one" in context.text]
+
+    assert sessions() == list(shown)
+    before = memory.head
+    memory.conversation("dropped").drop()
+    memory.conversation("forked").fork("fork")
+    memory.conversation("forked").drop()
+    chat = memory.conversation("restored")
+    chat.restore("before")
+    assert sessions() == ["forked", "kept"]
+    assert sessions(before) == list(shown)
+    memory.conversation("fork").drop()
+    assert sessions() == ["kept"]
+
+
+@pytest.mark.parametrize("query", ["What did we talk about last time?", "What do you know about me?"])
+def test_a_question_about_the_past_or_oneself_brings_the_newest_sessions(memory: Memory, query: str) -> None:
+    for number in range(4):
+        tell(memory, f"s{number}", f"Where is island {number}?", f"North of island {number + 1}.")
+    assert sessions_for(memory, query).splitlines()[1:] == [
+        f"- [success] began with: Where is island {number}?; ended with: North of island {number + 1}."
+        for number in (2, 3)
+    ]
+    context = memory.context(memory.conversation("now", project="acme"), query=query)
+    assert memory.rebuild(memory.show(context)).matches
+    assert sessions_for(memory, "Hi again!") == ""
 
 
 def test_a_session_too_old_to_know_what_of_it_was_taken_back_is_not_shown(
@@ -287,7 +370,7 @@ def test_a_session_that_says_only_what_another_part_says_is_not_shown(memory: Me
     project.record_episode("success", task="Renew the parrot's chip", outcome="It worked.")
     project.add("Renew the parrot's chip next year.")
     assert sessions_for(memory, "Renew the parrot's chip").splitlines()[1:] == [
-        "- [failure] Renew the parrot's chip: It failed."
+        "- [failure] began with: Renew the parrot's chip; ended with: It failed."
     ]
 
 

@@ -29,7 +29,28 @@ ANSWERS = {
     "When does the craftsman arrive for the pipes?": "plumber",
     "Which medicine does my pet get?": "insulin",
 }
-TALK = ("Thanks!", "How are you?", "Tell me more", "What do you think?", "Great, let's do that.")
+ABOUT_THE_USER = (
+    "What do you know about me?",
+    "Who am I?",
+    "What did I tell you?",
+    "Do you remember me?",
+    "What did I tell you last time?",
+    "Tell me something about myself.",
+    "Was wei\u00dft du \u00fcber mich?",
+    "Que sais-tu de moi ?",
+    "\u00bfQu\u00e9 sabes de m\u00ed?",
+    "Cosa sai di me?",
+    "O que voc\u00ea sabe sobre mim?",
+    "Wat weet je over mij?",
+    "\u4f60\u8fd8\u8bb0\u5f97\u6211\u5417\uff1f",
+    "\u79c1\u306e\u3053\u3068\u3092\u4f55\u3092\u899a\u3048\u3066\u3044\u307e\u3059\u304b\uff1f",
+)
+ABOUT_THE_PAST = (
+    "What did we talk about last time?",
+    "Summarize our previous conversations.",
+    "Wor\u00fcber haben wir letztes Mal gesprochen?",
+)
+TALK = ("Hi again!", "Thanks!", "How are you?", "Tell me more", "What do you think?", "Great, let's do that.")
 
 
 @pytest.fixture
@@ -59,6 +80,50 @@ def test_a_question_in_other_words_brings_all_that_users_said(told: Memory) -> N
 
 def test_small_talk_brings_nothing(told: Memory) -> None:
     assert [earlier(told, text) for text in TALK] == [""] * len(TALK)
+
+
+@pytest.mark.parametrize("question", [*ABOUT_THE_USER, *ABOUT_THE_PAST])
+def test_a_question_about_oneself_or_the_past_brings_all_that_users_said(told: Memory, question: str) -> None:
+    text = earlier(told, question)
+    assert all(said in text for texts in SESSIONS.values() for said in texts)
+    assert_sound(told)
+
+
+@pytest.mark.parametrize("question", ABOUT_THE_USER)
+def test_in_a_large_history_a_question_about_oneself_brings_the_newest_that_users_said(question: str) -> None:
+    with Memory() as memory:
+        chat = memory.conversation("told", project="home", window_tokens=None)
+        for number in range(200):
+            chat.append("user", f"Today I repaired boat number {number} with some tar.")
+            chat.append("assistant", "Good work.")
+        text = earlier(memory, question)
+        assert "boat number 199 " in text
+        assert 20 < text.count("- user: ") < 100
+        assert "boat number 0 " not in text
+        assert [earlier(memory, talk) for talk in (*TALK, ABOUT_THE_PAST[0])] == [""] * (len(TALK) + 1)
+        seq = memory.show(memory.context(memory.conversation("now", project="home"), query=question))
+        assert memory.rebuild(seq).matches
+        hidden = memory.why(chat.window()[0], missing_from=seq).steps[-1].text
+        assert hidden.endswith("asks about the user as a whole, and the newest of what users said is shown")
+
+
+def test_what_users_asked_comes_with_the_answers(memory: Memory) -> None:
+    chat = memory.conversation("kitchen", project="home")
+    for question, answer in {
+        "Which flour should I buy for baguettes?": "Take T65 from Shipton Mill.",
+        "How many cups of sugar for the brioche?": "Three cups.",
+        "How long does a letter to a mill take?": "Well. " + "It depends on the post of the country. " * 60,
+    }.items():
+        chat.append("user", question)
+        chat.append("assistant", answer)
+    for question in ("Which herb should you leave out?", *ABOUT_THE_PAST, *ABOUT_THE_USER):
+        lines = earlier(memory, question).splitlines()[4:]
+        assert lines == [
+            "- user: Which flour should I buy for baguettes?",
+            "- assistant: Take T65 from Shipton Mill.",
+            "- user: How many cups of sugar for the brioche?",
+            "- assistant: Three cups.",
+        ], question
 
 
 def test_a_question_that_a_message_answers_brings_the_rest_too(told: Memory) -> None:

@@ -282,6 +282,7 @@ EPISODES_CHARS: Final = 1_200
 _SHARED_MIN: Final = 2.0  # A session resembles a query if it shares at least this many words with it
 _SHARED_PART: Final = 3  # and at least one third of the query's words.
 _EPISODES_SHARE: Final = 24  # Sessions take at most 1/24 of a budget: most of it is for answers.
+_QUOTED_CHARS: Final = 100  # An outcome has at least so many of the messages that it quotes.
 _PAIR: Final = 2  # Characters of a term in a script without spaces.
 _PAIR_WEIGHT: Final = 0.5  # Two pairs count as one word.
 # In addition to the words of everyday talk. Messages keep both: a month can be all that a question is about.
@@ -297,11 +298,14 @@ _GRAMMAR: Final = re.compile(
 def similar_episodes(core: Core, chat: Conversation, project: str, query: str, count: int, tokens: int) -> list[int]:
     """Choose up to `count` recent sessions that share words with a query, and return their seqs.
 
-    A session is left out if its first or last message was retracted.
+    A question about the user or about earlier sessions brings the newest ones. A session is left out if what it began
+    or ended with was retracted, or if it was dropped or taken back and no fork goes on from it.
     """
-    terms = _subject_terms((query,))
+    from refold.index.asking import asked_about  # noqa: PLC0415 - imported on first use
+
+    terms, brings_newest = _subject_terms((query,)), bool(asked_about(query))
     weight = sum(map(_weigh_term, terms))
-    if weight < _SHARED_MIN or not count:
+    if not count or (weight < _SHARED_MIN and not brings_newest):
         return []
 
     def recent_episodes(state: Any) -> list[tuple[int, Episode]]:
@@ -310,11 +314,12 @@ def similar_episodes(core: Core, chat: Conversation, project: str, query: str, c
     at = core_of(chat)[1]
     scored: list[tuple[float, int, Episode]] = []
     for seq, episode in core.read(f"project/{project}", recent_episodes, at):
-        shared = sum(map(_weigh_term, terms & _subject_terms(episode.keywords)))
-        if shared >= _SHARED_MIN and shared * _SHARED_PART >= weight and episode.session != chat.id:
+        shared = 0.0 if brings_newest else sum(map(_weigh_term, terms & _subject_terms(episode.keywords)))
+        is_like = brings_newest or (shared >= _SHARED_MIN and shared * _SHARED_PART >= weight)
+        if is_like and episode.session != chat.id:
             scored.append((shared, seq, episode))
     scored.sort(key=itemgetter(0, 1), reverse=True)
-    current = (row for row in scored if not _is_retracted(core, at, row[1], row[2]))
+    current = (row for row in scored if not _is_taken_back(core, chat, row[1], row[2]))
     chosen = dict[int, Episode]()
     for _, seq, episode in islice(current, count):
         listing = parts.episodes_listing([*chosen.values(), episode])
@@ -352,16 +357,22 @@ def _is_grammar(term: str) -> bool:
     return is_unspaced(term) and (len(term) < _PAIR or _GRAMMAR.fullmatch(term) is not None)
 
 
-def _is_retracted(core: Core, at: int | None, seq: int, episode: Episode) -> bool:
-    """Return whether what a session began or ended with was retracted, or is too old for that to be known."""
-    sources = core.event(seq)[0].sources
+def _is_taken_back(core: Core, chat: Conversation, seq: int, episode: Episode) -> bool:
+    """Return whether a session is no longer the past of any, or what it began or ended with was retracted.
+
+    A session that is too old for that to be known counts as well.
+    """
+    at, sources = core_of(chat)[1], core.event(seq)[0].sources
     if sources and sources[0] <= (core.engine.reader.current_head() if at is None else at) - EARLIER_EVENTS_COUNT:
         return True
-    retracted = core.part(EarlierMessages).find_retracted(core.branch, at, sources)
-    return any(
-        message.seq == sources[0] or (episode.outcome and text_of(message).startswith(episode.outcome))
-        for message in retracted
-    )
+    messages, home = core.part(EarlierMessages), f"conversation/{episode.session}"
+    if episode.session is not None and not messages.is_past(
+        core.branch, at, chat.place[0], home, max(sources, default=seq)
+    ):
+        return True
+    outcome, retracted = parts.one_line(episode.outcome), messages.find_retracted(core.branch, at, sources)
+    begins = [parts.one_line(text_of(message))[:_QUOTED_CHARS] for message in retracted if message.seq != sources[0]]
+    return len(begins) < len(retracted) or any(begin and begin in outcome for begin in begins)
 
 
 def new_episodes(

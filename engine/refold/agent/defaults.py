@@ -1,7 +1,7 @@
 """The memory's own hooks: load memories, follow user commands, inject skills, and extract memories at the end."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from refold.agent.commands import ForgetCommand, RecallCommand, RememberCommand, detect_memory_command
 from refold.agent.extraction import Extracted, extract, unread_messages
@@ -34,6 +34,8 @@ _FORGET_RANKING: Final = "seed"  # The threshold below is meant for the scores o
 _FORGET_SCORE_MIN: Final = 0.45  # A request to forget never means a memory with a lower similarity.
 _NOTHING_FOUND: Final = "Nothing was found to forget"
 _FOUND_COUNT_MAX: Final = 50  # The most memories that one command forgets or shows.
+_EPISODE_CHARS_MAX: Final = 1_000  # Characters kept of a message that becomes a session's task or outcome.
+_ASKED_CHARS_MAX: Final = 120  # Of the message whose answer is the outcome, so that the answer is seen, too.
 _REASONS_COUNT_MAX: Final = 3  # The most reasons in a notice of what was not learned; the event has all of them.
 # Words that do not help to identify the memory to forget.
 _EMPTY_WORDS: Final = frozenset(
@@ -83,8 +85,8 @@ def default_hooks(
     returns the text to show. With a handle, tools that the selected skills do not allow are refused until the next
     message. With a `provider`, memories are extracted at the end of a session, and before it from evicted messages
     whenever they come to a quarter of the window or to EXTRACTION_CHARS_MAX; and a handle learns a skill from a
-    session that went well if `skills_auto_generate` is set. At the end of a session, an episode records what was
-    tried and how it ended, and memories that have not been used for days lose importance. Notices report what was
+    session that went well if `skills_auto_generate` is set. At the end of a session, an episode records what it
+    began and ended with, and memories that have not been used for days lose importance. Notices report what was
     done. The settings of the store can turn each of these off.
     """
     hooks: Hooks = memory.hooks
@@ -149,43 +151,87 @@ def _notify_result(context: HookContext, extracted: Extracted) -> None:
 
 
 def record_session(context: HookContext, summary: SessionSummary) -> None:
-    """Record what a session tried and how it ended, unless nothing was said since its last recorded episode."""
+    """Record what a session began and ended with, unless nothing was said since its last recorded episode.
+
+    Without a description of its task, it began with the user's first message since then. Its outcome is the newest text
+    of the model, after the user's message that it answers if that is another one.
+    """
     chat = context.conversation
-    if (
-        not context.memory.settings.get("memory_enabled")
-        or not summary.total_turns
-        or not summary.task_description.strip()
-    ):
+    if not context.memory.settings.get("memory_enabled") or not summary.total_turns:
         return
+    last = _last_episode_seq(context)
     messages = {
         stamp.seq: event for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased
     }
-    if not messages or _last_episode_seq(context) > max(messages):
+    if not messages or last > max(messages):
         return
-    task_seq = _task_seq(context, messages)
-    seqs = [seq for seq in messages if seq != task_seq]
+    fresh = {seq: event for seq, event in messages.items() if seq > last}
+    task = _task_of(context, summary, messages, fresh, is_first=not last)
+    if task is None:
+        return
+    outcome, quoted = _outcome_of(task, summary, fresh)
+    rest = [seq for seq in messages if seq != task.seq and seq not in quoted]
     calls = ", ".join(f"{name} x {count}" for name, count in summary.tool_usage.items())
     context.memory.project(context.project).record_episode(
         "success" if summary.success else "failure",
         session=chat.id,
-        task=summary.task_description,
+        task=task.text,
         approach=f"Tools: {calls}" if calls else "",
-        outcome=summary.outcome,
+        outcome=outcome,
         tools=tuple(summary.tool_usage),
-        # The seq of the task goes first, because a long session has more sources than can be cited.
-        sources=[task_seq, *seqs[-SOURCES_COUNT_MAX + 1 :]],
+        # What is quoted goes first, the task before all, because a long session has more sources than can be cited.
+        sources=[task.seq, *[*quoted, *rest[::-1]][: SOURCES_COUNT_MAX - 1]],
     )
 
 
-def _task_seq(context: HookContext, own: Mapping[int, MessageAppended]) -> int:
-    """Return the seq of the message from which the session's summary takes its task."""
+class _Task(NamedTuple):
+    """What a session began with, and the event that says so."""
+
+    seq: int
+    text: str
+    is_described: bool
+
+
+def _task_of(
+    context: HookContext,
+    summary: SessionSummary,
+    messages: Mapping[int, MessageAppended],
+    fresh: Mapping[int, MessageAppended],
+    *,
+    is_first: bool,
+) -> _Task | None:
+    """Return the described task, or else the user's first message since the last episode; `None` if there is none."""
     core, at = core_of(context.memory)
     described = core.read(f"conversation/{context.session_id}", lambda state: state.part(WORK).task_seq, at)
-    inherited = [(each.seq, each.event) for each in context.conversation.window() if each.seq not in own]
-    messages = [*inherited, *own.items()]
-    return described or next(
-        (seq for seq, event in messages if event.role == "user" and text_of(event).strip()), min(own)
-    )
+    if described and summary.task_description.strip():
+        return _Task(described, summary.task_description, is_described=True)
+    inherited = [
+        (each.seq, each.event) for each in context.conversation.window() if is_first and each.seq not in messages
+    ]
+    said = ((seq, text_of(event)) for seq, event in [*inherited, *fresh.items()] if _is_asked(event))
+    return next((_Task(seq, text[:_EPISODE_CHARS_MAX], is_described=False) for seq, text in said if text.strip()), None)
+
+
+def _outcome_of(task: _Task, summary: SessionSummary, fresh: Mapping[int, MessageAppended]) -> tuple[str, list[int]]:
+    """Return how a session ended, and the seqs of the messages that this quotes.
+
+    A text of the model is the outcome of a described task. Beside a question, only its own answer is.
+    """
+    asked = max((seq for seq, event in fresh.items() if _is_asked(event)), default=task.seq)
+    since = 0 if task.is_described else asked
+    answers = [seq for seq, event in fresh.items() if event.role == "assistant" and text_of(event).strip()]
+    answered = [seq for seq in answers[-1:] if seq > since]
+    answer = "".join(text_of(fresh[seq]).strip() for seq in answered)
+    if task.is_described:
+        return summary.outcome, answered
+    if asked == task.seq:
+        return answer[:_EPISODE_CHARS_MAX], answered
+    question = one_line(text_of(fresh[asked]))[:_ASKED_CHARS_MAX]
+    return " -> ".join(filter(None, (question, answer)))[:_EPISODE_CHARS_MAX] if question else "", [asked, *answered]
+
+
+def _is_asked(event: MessageAppended) -> bool:
+    return event.role == "user" and event.answers is None
 
 
 def _last_episode_seq(context: HookContext) -> int:

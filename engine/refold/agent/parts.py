@@ -304,21 +304,19 @@ def notes_listing(pages: Iterable[tuple[str, Sequence[str]]]) -> PartListing:
 def episodes_listing(
     episodes: Iterable[Episode], speakers: Mapping[int | None, str] = MappingProxyType({})
 ) -> PartListing:
-    """List what earlier sessions tried, and how each ended, with their secrets masked.
+    """List what earlier sessions began and ended with, with their secrets masked.
 
-    `speakers` are the users who began the sessions of others than the one who asks, by the seqs of the episodes.
+    Each is named as such: the outcome of a session need not answer the question that it began with. `speakers` are the
+    users who began the sessions of others than the one who asks, by the seqs of the episodes.
     """
-    texts = (
-        (_label(episode, speakers), [line_of(_mask(text)) for text in (episode.task, episode.outcome) if text])
-        for episode in episodes
-    )
-    lines = [f"- {label}{': '.join(text[:_EPISODE_CHARS] for text in fields)}" for label, fields in texts]
+    lines: list[str] = []
+    for episode in episodes:
+        speaker = speakers.get(episode.seq)
+        begun = "began with" if speaker is None else f"{line_of(speaker)} began with"
+        fields = ((begun, episode.task), ("ended with", episode.outcome))
+        shown = (f"{name}: {line_of(_mask(text))[:_EPISODE_CHARS]}" for name, text in fields if text)
+        lines.append(f"- [{episode.kind}] {'; '.join(shown)}")
     return PartListing(EPISODES_HEADING, "sessions", [Section("", lines)])
-
-
-def _label(episode: Episode, speakers: Mapping[int | None, str]) -> str:
-    speaker = speakers.get(episode.seq)
-    return f"[{episode.kind}] " if speaker is None else f"[{episode.kind}] {line_of(speaker)} said: "
 
 
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -54,7 +54,7 @@ def words_of(text: str) -> tuple[list[str], int]:
             found += [word, *word] if len(word) > 1 else [word]  # No stemmer changes them.
             pairs += 1
         elif word not in _COMMON:
-            found.append(_without_accents(word))
+            found.append(without_accents(word))
             plain += 1
     return found, plain + (pairs + 1) // 2
 
@@ -69,7 +69,7 @@ _POINTS: Final = re.compile("[\u0591-\u05c7\u0640\u064b-\u0652]")  # Of Hebrew a
 
 
 @lru_cache(_STEMS_MAX)
-def _without_accents(word: str) -> str:
+def without_accents(word: str) -> str:
     """Return a word as it is typed without accents: marks of Latin and Greek letters, and points, are left out."""
     if word.isascii():
         return word

@@ -44,7 +44,9 @@ _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of 
 # person ("What is my name?"), the words that name the fact are its subject. How the values were chosen:
 # benchmarks/README.md.
 # While all that users said is little, it is shown to any query that has a subject: a question in other words than its
-# answer must not fail where all that there is to know takes less than a page.
+# answer must not fail where all that there is to know takes less than a page. With what they asked come the answers, as
+# far as there is room. A question about the user as a whole ("What do you know about me?") has no words of an answer:
+# it brings the newest of what they said.
 _WORDS_MIN: Final = 2  # Words of the query that the best message itself must have.
 _RELEVANCE_MIN: Final = 0.38
 _RARE_COUNT: Final = 10
@@ -55,7 +57,9 @@ _SHARE_MIN: Final = 0.15
 _DAMPING: Final = 0.2  # As a ranking's, which is 0.8: the best of a few may be long.
 _NO_WORDS: Final = 2**31  # Words that no message has: it is found by its meaning alone.
 _ASKING_SHARE: Final = 0.5  # A message whose share of questions is larger answers nothing.
+_ANSWER_WORDS_MAX: Final = 60  # An answer beside its question; a longer one has words of its own to be found by.
 _WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole.
+_NEWEST: Final = "it asks about the user as a whole, and the newest of what users said is shown"
 _WHOLE: Final = "besides messages with its words, all that users said is shown while that is little"
 _TOO_MANY: Final = "too many messages have"
 _CONVERSATION: Final = "conversation/"
@@ -172,6 +176,15 @@ class EarlierMessages:
         messages = (message for recorded in written for message in messages_of(recorded) if not message.erased)
         return [message for message in messages if newest.is_retracted(message, end)]
 
+    def is_past(self, branch: int, at: int | None, stream: str, home: str, seq: int) -> bool:
+        """Return whether a conversation, given by its stream, finds what was said in another one at a seq.
+
+        It does not if that was dropped or taken back by a restore, unless another conversation goes on from it.
+        """
+        newest, end = self._newest_at(branch, at)
+        with enter_once(self._lock):
+            return newest.is_past(stream, home, seq, end)
+
     def absence(self, query: EarlierQuery, message: Earlier) -> str:
         """Return why a search does not find a message; empty if it does."""
         newest, end, looks = self._looks(query)
@@ -227,12 +240,19 @@ class Criteria(NamedTuple):
     """The words that rank messages once one of them answers."""
     is_question: bool
     reason: str = ""
+    about: str = ""
+    """What it asks about as a whole, by `asked_about`, so that no words say what answers."""
 
 
 def criteria_of(query: str) -> Criteria:
     """Judge a query by the words that say what it is about."""
+    from refold.index.asking import PAST, asked_about  # noqa: PLC0415 - imported on first use
     from refold.index.terms import fact_words, is_question, strip_contractions, subject_of, words_of  # noqa: PLC0415
 
+    about = asked_about(query)
+    if about:
+        reason = "it asks about earlier conversations as a whole" if about == PAST else _NEWEST
+        return Criteria((), query, is_question=True, reason=reason, about=about)
     query = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
     text, asks = strip_contractions(query), is_question(query)
     subject = tuple(dict.fromkeys(words_of(subject_of(text))[0] or (fact_words(text) if asks else ())))
@@ -267,13 +287,62 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
             vector=vector,
             floor_rate=rate,
         )
+        found = list(islice(_with_answers(looks, found), min(count, top_k)))
         found = found if best is not None and best.is_sure else list(_short_enough(found))
     # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
-    few = _all_user_messages(looks, top_k) if criteria.subject else []
-    whole = [match for match in few if (match.seq, match.place) not in places]
+    said = _said_by_users(looks, criteria, top_k) if criteria.subject or criteria.about else []
+    whole = [match for match in said if (match.seq, match.place) not in places]
     reason = criteria.reason or ("" if best is None else best.reason)
-    return [*found, *whole], _WHOLE if whole else "" if found else reason
+    return [*found, *whole], reason if criteria.about else _WHOLE if whole else "" if found else reason
+
+
+def _with_answers(
+    looks: "Sequence[tuple[MessageView, Any]]", found: "Sequence[MessageMatch]"
+) -> "Iterator[MessageMatch]":
+    """Yield matches, and after each question of a user a short answer, because a question alone answers nothing."""
+    answers = [_Answers(look, mask) for look, mask in looks]
+    known = set[tuple[int, int]]()
+    for match in found:
+        rows = answers[match.look].of(match) if (match.seq, match.place) not in known else ()
+        for each in (match, *(_match_of(match.look, looks[match.look][0], row) for row in rows)):
+            if (each.seq, each.place) not in known:
+                known.add((each.seq, each.place))
+                yield each
+
+
+class _Answers:
+    """The messages by which a model ended the turns that users began with a question."""
+
+    def __init__(self, look: "MessageView", mask: Any) -> None:
+        from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415 - imported on first use
+
+        self._look = look
+        self._mask = mask
+        self._after = look.after()
+        self._user, self._model = ROLE_NUMBERS["user"], ROLE_NUMBERS["assistant"]
+
+    def of(self, match: "MessageMatch") -> tuple[int, ...]:
+        """Return the row of the answer to a match, none if it is no question of a user or has no short answer."""
+        return self.of_row(int(((self._look.seqs == match.seq) & (self._look.places == match.place)).argmax()))
+
+    def of_row(self, row: int) -> tuple[int, ...]:
+        """Return the row of the answer to a row, none if it is no question of a user or has no short answer."""
+        look, answer = self._look, ()
+        if look.roles[row] != self._user or look.questions[row] <= _ASKING_SHARE:
+            return answer
+        row = int(self._after[row])
+        while row >= 0 and look.roles[row] == self._model:
+            answer = (row,) if self._mask[row] else answer
+            row = int(self._after[row])
+        return tuple(row for row in answer if look.lengths[row] <= _ANSWER_WORDS_MAX)
+
+
+def _match_of(number: int, look: "MessageView", row: int) -> "MessageMatch":
+    """Return a row as a match without words of a query."""
+    from refold.index.messages import MessageMatch  # noqa: PLC0415 - imported on first use
+
+    return MessageMatch(number, int(look.seqs[row]), int(look.places[row]), 0.0, 0, int(look.lengths[row]), {})
 
 
 def _short_enough(found: "Sequence[MessageMatch]") -> "Iterator[MessageMatch]":
@@ -338,22 +407,44 @@ def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria,
     return _BestAnswer(is_sure, criteria.is_question and is_rare and share >= _SHARE_MIN, reason)
 
 
-def _all_user_messages(looks: "Sequence[tuple[MessageView, Any]]", top_k: int) -> "list[MessageMatch]":
-    """Return all that users said, newest first, without questions; nothing if it is more than a query may bring."""
-    from refold.index.messages import MessageMatch  # noqa: PLC0415 - imported on first use
+def _said_by_users(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria, top_k: int) -> "list[MessageMatch]":
+    """Return all that users said, newest first, and then what they asked, with the answers, as far as there is room.
+
+    If it is more than a query may bring: the newest of what they said for a question about the user, else nothing.
+    """
+    from refold.index.asking import USER  # noqa: PLC0415 - imported on first use
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
-    found, count = list[MessageMatch](), 0
+    said, asked = list["MessageMatch"](), list[tuple["MessageMatch", ...]]()
     for number, (look, mask) in enumerate(looks):
-        rows = (mask & (look.roles == ROLE_NUMBERS["user"]) & (look.questions <= _ASKING_SHARE)).nonzero()[0]
-        count += int(look.lengths[rows].sum())
-        if count > _WHOLE_WORDS_MAX or len(found) + len(rows) > top_k:
-            return []
-        found += [
-            MessageMatch(number, int(look.seqs[row]), int(look.places[row]), 0.0, 0, int(look.lengths[row]), {})
-            for row in rows
-        ]
-    return sorted(found, key=lambda match: (match.seq, match.place), reverse=True)
+        answers = _Answers(look, mask)
+        for row in (mask & (look.roles == ROLE_NUMBERS["user"])).nonzero()[0].tolist():
+            own = _match_of(number, look, row)
+            if look.questions[row] <= _ASKING_SHARE:
+                said.append(own)
+            elif replies := answers.of_row(row):
+                asked.append((own, *(_match_of(number, look, reply) for reply in replies)))
+    said.sort(key=_place_of, reverse=True)
+    asked.sort(key=lambda pair: _place_of(pair[0]), reverse=True)
+    groups = [(each,) for each in said]
+    count = len(list(_fitting(groups, top_k)))
+    if count < len(said):
+        return said[:count] if criteria.about == USER else []
+    return [match for group in _fitting([*groups, *asked], top_k) for match in group]
+
+
+def _fitting(groups: "Sequence[tuple[MessageMatch, ...]]", top_k: int) -> "Iterator[tuple[MessageMatch, ...]]":
+    """Yield groups of messages up to the first that is more than a query may bring."""
+    words, count = 0, 0
+    for group in groups:
+        words, count = words + sum(match.length for match in group), count + len(group)
+        if words > _WHOLE_WORDS_MAX or count > top_k:
+            return
+        yield group
+
+
+def _place_of(match: "MessageMatch") -> tuple[int, int]:
+    return match.seq, match.place
 
 
 def _mismatch(
@@ -369,7 +460,7 @@ def _mismatch(
     rows, masks = [look for look, _ in looks], [mask for _, mask in own]
     criteria, name = criteria_of(query.text), repr(shorten(query.text))
     if criteria.reason or reason == _WHOLE or reason.startswith(_TOO_MANY):
-        return f"{name} brings {'this one not' if reason == _WHOLE else 'no messages'}: {reason}"
+        return f"{name} brings {'this one not' if reason in (_WHOLE, _NEWEST) else 'no messages'}: {reason}"
     if not reason and search(rows, criteria.query, None, 1, among=masks):
         return f"other messages are better for {name}, and {query.top_k} at most are taken"
     subject = dict.fromkeys(criteria.subject)
@@ -559,6 +650,7 @@ class _NewestEvents:
                 first = max(after, seqs[self._first_place(name, end)] - 1)
                 key, block = self._block_of(name, end)
                 look, numbers = self._indexes.of_events(key, block.seqs, first, end, model)
+                look = _with_replaced_apart(look, block, end)
                 mask = self._mask(look, numbers, stream, end, shown, is_common=name == common)
                 yield look, mask & look.mask_without(_hidden_rows(block, end, shown)) if block.replaced else mask
 
@@ -620,6 +712,11 @@ class _NewestEvents:
         spans += [span for span in own if span.stream in streams or span.stream in family]
         return {**dict.fromkeys(family, ()), **by_stream(spans)}
 
+    def is_past(self, stream: str, home: str, seq: int, end: int) -> bool:
+        """Return whether a conversation finds what was said in another one at a seq."""
+        spans = self._spans(stream, end, is_common=True)
+        return home not in spans or any(span.after < seq <= span.until for span in spans[home])
+
     def exclusion(self, earlier: Earlier, stream: str, project: str, end: int) -> str:
         """Return why a message is not among those that a conversation searches at a seq; empty if it may be."""
         message, home = earlier.message, earlier.message.stamp.stream
@@ -665,6 +762,18 @@ class _NewestEvents:
 
 def _is_of_user(event: Event) -> bool:
     return isinstance(event, MessageAppended) and event.role == "user"
+
+
+def _with_replaced_apart(look: "MessageView", block: _ScopeBlock, end: int) -> "MessageView":
+    """Return rows among which new contents have no neighbours: they came later than the messages that they are of."""
+    seqs = [seq for _, seq, _ in block.replaced if seq <= end]
+    if not seqs:
+        return look
+    before = look.before.copy()
+    for row in (look.seqs[:, None] == seqs).any(axis=1).nonzero()[0].tolist():
+        before[before == row] = before[row]
+        before[row] = -1
+    return look._replace(before=before)
 
 
 def _hidden_rows(block: _ScopeBlock, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:

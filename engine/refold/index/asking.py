@@ -1,0 +1,215 @@
+"""Questions that are about the user or about earlier conversations as a whole, and so have no words of an answer. Pure.
+
+English, German, French, Spanish, Italian, Portuguese, Dutch, Chinese and Japanese are known.
+"""
+
+import re
+from functools import cache
+from typing import Final
+
+from refold.index.terms import without_accents
+
+USER: Final = "user"
+PAST: Final = "past"
+
+_CHARS_MAX: Final = 160  # A longer text is about something.
+
+# Patterns, one a line, of whole texts in small letters without accents, with a space for what is between words. A line
+# that begins with two spaces goes on with the one before it. `<...>` is a group of words.
+_GROUPS: Final = {
+    "me": "me|us|myself|ourselves",
+    "last": "last|latest|previous|past|earlier|recent|most recent|prior|other",
+    "talk": "conversations?|chats?|sessions?|talks?|discussions?|meetings?",
+    "know": "know|remember|recall|learned|learnt|(?:have|ve) (?:learned|learnt)",
+    "letzten": "letzten?s?|fruheren?s?|vorherigen?s?|bisherigen?s?|vergangenen?s?|vorigen?s?",
+    "zuletzt": "zuletzt|letztes mal|das letzte mal|beim letzten mal|gestern|neulich|vorhin|bisher|schon|alles|denn",
+}
+_USER: Final = """
+# English
+what (?:all )?do you (?:still |already |actually )?(?:know|remember|recall|have) (?:about|of|on) <me>
+what (?:can|could) you (?:tell|say)(?: <me>)? about <me>
+what (?:did|have|ve) you (?:learn|learned|learnt|found out|find out|remembered?|noted?|saved?|stored?) (?:about|
+  of|on) <me>
+what (?:did|have|ve) (?:i|we) (?:already |just |ever )?(?:tell|told|say|said|mention(?:ed)?|shared?)(?: to|
+   with)?(?: you)?(?: about <me>)?
+who am i
+(?:do|did|can|don t) you (?:still |even |really )?(?:remember|know|recognize|recognise|recall) (?:<me>|
+  who (?:i am|we are)|anything about <me>|what (?:i|we) (?:said|told you))
+(?:tell|show|give)(?: <me>)? (?:something|everything|all|anything|what|more|what you)(?: that)?(?: you)?
+  (?: <know>)? (?:about|of|on) <me>
+(?:list |repeat |summari[sz]e |recall )(?:everything|all|what)(?: that)? you <know> (?:about|of) <me>
+(?:describe|summari[sz]e) <me>
+# German
+was weisst du (?:(?:schon|noch|alles|so|denn) )*(?:uber|von) (?:mich|mir|uns)
+was hast du (?:dir )?(?:uber|von) (?:mich|mir|uns) (?:gemerkt|gespeichert|gelernt|erfahren|behalten)
+woran erinnerst du dich(?: noch)?(?: bei mir)?
+(?:erinnerst|kannst) du dich (?:noch )?an (?:mich|uns)(?: noch)?(?: erinnern)?
+kennst du (?:mich|uns)(?: noch)?
+(?:weisst du (?:noch )?)?wer (?:bin ich|ich bin)
+was hab(?:e|en)? (?:ich|wir) (?:dir |euch )?(?:<zuletzt> )*(?:gesagt|erzahlt|mitgeteilt|geschrieben|verraten)
+(?:erzahle?|sage?) (?:mir|uns) (?:etwas |alles |was )*(?:du )?(?:uber|von) (?:mich|mir|uns)(?: weisst)?
+# French
+(?:que|qu est ce que)(?: tu| vous)? (?:sais|savez|retiens)(?: tu| vous)? (?:de|sur|a propos de) (?:moi|nous)
+(?:tu|vous) (?:sais|savez) quoi (?:de|sur) (?:moi|nous)
+de quoi (?:te souviens tu|tu te souviens)(?: a mon sujet| de moi)?
+(?:te souviens tu|tu te souviens|vous souvenez vous|vous vous souvenez)(?: encore)? de (?:moi|nous)
+(?:me (?:connais|reconnais) tu|tu me (?:connais|reconnais)|me connaissez vous)
+(?:sais tu |tu sais )?qui (?:suis je|je suis)
+(?:que|qu est ce que|qu) (?:je (?:t|vous) ai|(?:t|vous) ai je)(?: deja)? (?:dit|raconte|confie)
+(?:dis|raconte|parle)(?: moi)? (?:tout )?(?:ce que tu sais )?(?:de|sur) moi
+# Spanish
+que (?:mas |cosas )?(?:sabes|sabe|recuerdas|recuerda|conoces) (?:de|sobre|acerca de) (?:mi|nosotros)
+(?:te acuerdas|se acuerda)(?: todavia)? de (?:mi|nosotros)|me (?:recuerdas|conoces|reconoces)
+(?:sabes )?quien soy(?: yo)?
+que (?:te|le) (?:he )?(?:dicho|dije|conte|contado|comente)
+(?:dime|cuentame|hablame)(?: todo| algo)?(?: lo que sabes)? (?:de|sobre) mi
+# Italian
+(?:che |cosa |che cosa )(?:sai|ricordi|conosci|ti ricordi) (?:di|su|sul conto di) (?:me|noi)
+ti ricordi(?: ancora)? di (?:me|noi)|mi (?:conosci|riconosci)
+(?:sai )?chi sono(?: io)?
+(?:che |cosa |che cosa )(?:ti|le|vi) ho (?:gia )?(?:detto|raccontato)
+(?:dimmi|raccontami|parlami)(?: tutto| qualcosa)?(?: (?:quello|cio) che sai)? (?:di|su) me
+# Portuguese
+(?:o )?que (?:(?:mais|e que|voce|tu) )*(?:sabe|sabes|lembra|recorda|recordas) (?:de|sobre) (?:mim|nos)
+(?:voce |tu )?(?:se lembra|te lembras|lembra se|lembras te|lembra)(?: ainda)? de (?:mim|nos)
+(?:voce )?me (?:conhece|conheces)|(?:voce )?(?:sabe|sabes) quem (?:eu )?sou|quem (?:sou eu|eu sou|sou)
+(?:o )?que (?:e que )?(?:eu )?(?:ja )?(?:te |lhe )?(?:disse|contei|falei)(?: te| lhe)?(?: (?:a|para|pra)
+   (?:voce|ti))?
+(?:diga me|diz me|me diga|conta me|me conte|me fale|fala me)(?: tudo| algo)?(?: o)?(?: que (?:voce )?sabes?)?
+   (?:de|sobre) mim
+# Dutch
+wat weet (?:je|jij|u|jullie) (?:(?:nog|al|allemaal|zoal) )*(?:over|van) (?:mij|me|ons)
+wat (?:herinner je je|heb je onthouden) (?:over|van) (?:mij|me|ons)
+herinner (?:je|jij) je (?:mij|me|ons)(?: nog)?|ken (?:je|jij) (?:mij|me|ons)(?: nog)?
+(?:weet je (?:nog )?)?wie (?:ben ik|ik ben)
+wat heb ik (?:je |jou |u |jullie )?(?:(?:al|allemaal|de vorige keer|de laatste keer) )*(?:verteld|gezegd)
+vertel (?:me |mij |ons )?(?:iets|alles|wat)(?: wat| dat)?(?: je)?(?: weet)? over (?:mij|me|ons)(?: weet)?
+# Chinese and Japanese
+\u4f60?(?:\u8fd8|\u9084)?(?:\u77e5\u9053|\u8bb0\u5f97|\u8a18\u5f97|\u4e86\u89e3|\u77ad\u89e3)(?:\u5173\u4e8e|
+  \u95dc\u65bc)?\u6211(?:\u7684|\u4eec\u7684|\u5011\u7684)?(?:\u4ec0\u4e48|\u4ec0\u9ebc|\u751a\u9ebc|
+  \u54ea\u4e9b|\u591a\u5c11)?(?:\u4e8b\u60c5?|\u4fe1\u606f|\u8cc7\u8a0a)?(?:\u5417|\u55ce)?
+(?:\u5173\u4e8e|\u95dc\u65bc)\u6211(?:\u4eec|\u5011)?\u4f60(?:\u8fd8|\u9084)?(?:\u77e5\u9053|\u8bb0\u5f97|
+  \u8a18\u5f97)(?:\u4e9b|\u4e86)?(?:\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b)
+\u6211\u662f(?:\u8c01|\u8ab0)
+\u4f60?(?:\u8fd8|\u9084)?(?:\u8bb0\u5f97|\u8a18\u5f97|\u8ba4\u8bc6|\u8a8d\u8b58)\u6211(?:\u662f(?:\u8c01|\u8ab0)
+  )?(?:\u5417|\u55ce)?
+\u6211(?:\u4e4b\u524d|\u4e0a\u6b21|\u4ee5\u524d)?(?:\u8ddf|\u5bf9|\u5c0d|\u548c|\u544a\u8bc9|\u544a\u8a34)
+  (?:\u8fc7|\u904e|\u4e86)?\u4f60(?:\u8bf4|\u8aaa|\u8bb2|\u8b1b)?(?:\u8fc7|\u904e|\u4e86)?(?:\u4e9b)?
+  (?:\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b)
+(?:\u79c1|\u50d5|\u4ffa|\u308f\u305f\u3057)(?:\u306e\u3053\u3068|\u306b\u3064\u3044\u3066)(?:\u3092|\u306f)?
+  (?:\u4f55\u3092?|\u3069\u3093\u306a\u3053\u3068\u3092)?(?:\u77e5\u3063\u3066|\u899a\u3048\u3066)
+  \u3044?(?:\u307e\u3059\u304b|\u307e\u3059|\u308b\u304b|\u308b\u306e|\u308b)
+(?:\u79c1|\u50d5|\u4ffa|\u308f\u305f\u3057)(?:\u306f|\u3063\u3066)(?:\u8ab0|\u3060\u308c)(?:\u3067\u3059\u304b|
+  \u3067\u3057\u3087\u3046\u304b|\u306a\u306e)?
+(?:\u79c1|\u50d5|\u4ffa|\u308f\u305f\u3057)[\u306f\u304c](?:\u3042\u306a\u305f\u306b)?(?:\u524d\u56de|
+  \u4ee5\u524d)?\u4f55\u3092(?:\u8a00\u3044|\u8a71\u3057|\u4f1d\u3048)(?:\u307e\u3057\u305f\u304b|\u305f\u304b|
+  \u305f)
+"""
+_PAST: Final = """
+# English
+what (?:(?:did|have|ve) (?:we|i)(?: already| just)?|(?:were|was) (?:we|i)|we)(?: been)? (?:talk(?:ed|ing)?|
+  speak(?:ing)?|spoken|discuss(?:ed|ing)?|chat(?:ted|ting)?)(?: (?:about|of))?
+what did (?:we|i) (?:do|work on|say) (?:(?:the )?last (?:time|week|month)|yesterday|before|previously|earlier|
+  in (?:our|my|the) <last> <talk>)
+(?:what|how) (?:was|were) (?:our|my|the) <last> <talk>(?: about)?
+(?:summari[sz]e|recap|list|show|repeat|review|recall|tell|remind|give|what happened in|what was in)(?: <me>)?
+  (?: a)?(?: summary| recap| list| overview)?(?: (?:of|about))?(?: all)?(?: of)? (?:(?:our|my|the|these) )?
+  <last> <talk>
+(?:summari[sz]e|recap|list|show|repeat|review)(?: <me>)? (?:all )?(?:of )?our (?:conversations|chats|sessions|
+  talks|discussions|history|conversation history|chat history)
+where did we (?:leave off|leave it|stop|end)
+what happened (?:the )?last time
+(?:do|can|don t) you (?:still )?(?:remember|recall) (?:our|my|the) <last> <talk>
+have we (?:talked|spoken|chatted|met)(?: to each other)? before
+# German
+(?:woruber|uber was|wovon) (?:haben wir|hatten wir)(?: uns)? (?:<zuletzt> )*(?:gesprochen|geredet|unterhalten|
+  gechattet|diskutiert)
+was haben wir (?:<zuletzt> )*besprochen|was haben wir (?:<zuletzt> )+(?:gemacht|getan|gesagt)
+fasse? (?:mir |uns )?(?:bitte )?(?:alle )?(?:unsere?|die|das) <letzten> (?:gesprache?|unterhaltung(?:en)?|
+  chats?|sitzung(?:en)?) zusammen
+worum ging es (?:<zuletzt>|in unserem <letzten> (?:gesprach|chat))
+wo (?:waren|sind) wir (?:<zuletzt> )*(?:stehen geblieben|stehengeblieben)
+# French
+de quoi (?:avons nous|on a|a t on|nous avons|est ce qu on a|est ce que nous avons|on avait) (?:parle|discute)
+(?:qu avons nous|qu est ce qu on a) (?:fait|dit) la derniere fois
+resum(?:e|er|ez)(?: (?:moi|nous))? (?:nos (?:dernieres |precedentes |anciennes )?(?:conversations|discussions|
+  echanges)(?: (?:precedentes|precedents|passees|passes|anterieures))?|notre (?:derniere|precedente)
+   (?:conversation|discussion)|notre conversation precedente)
+# Spanish
+de que (?:hablamos|hemos hablado|charlamos|conversamos|estuvimos hablando|estabamos hablando)
+que hicimos la ultima vez
+resum(?:e|eme|ir|a)(?: me)? (?:nuestras (?:ultimas |anteriores )?(?:conversaciones|charlas)(?: anteriores|
+   pasadas| previas)?|nuestra (?:ultima|anterior) (?:conversacion|charla)|nuestra conversacion anterior)
+# Italian
+di (?:che cosa|che|cosa) (?:abbiamo (?:parlato|discusso)|parlavamo|stavamo parlando)
+che cosa abbiamo fatto l ultima volta|cosa abbiamo fatto l ultima volta
+riassum(?:i|imi|ere|a) (?:le nostre (?:ultime |precedenti )?(?:conversazioni|chat)(?: precedenti| passate)?|
+  la nostra (?:ultima|precedente) (?:conversazione|chat)|la nostra conversazione precedente)
+# Portuguese
+(?:(?:sobre|de|do)(?: o)? que|sobre o que e que) (?:nos )?(?:falamos|conversamos|estavamos (?:a falar|falando))
+(?:o )?que fizemos (?:da|na) ultima vez
+resum(?:a|e|ir) (?:as nossas|nossas) (?:ultimas )?conversas(?: anteriores| passadas)?|resum(?:a|e|ir)
+   (?:a nossa|nossa) (?:ultima conversa|conversa anterior)
+# Dutch
+waar(?:over)? hebben we (?:het |(?:de vorige keer|de laatste keer|gisteren|laatst|over) )*(?:gehad|gesproken|
+  gepraat)
+vat (?:al )?(?:onze|ons) (?:vorige|laatste|eerdere) (?:gesprek(?:ken)?|chats?) samen
+# Chinese and Japanese
+(?:\u6211\u4eec|\u6211\u5011)?(?:\u4e0a\u6b21|\u4e4b\u524d|\u4ee5\u524d|\u6628\u5929)?(?:\u6211\u4eec|
+  \u6211\u5011)?(?:\u804a|\u8c08|\u8ac7|\u8bf4|\u8aaa|\u8ba8\u8bba|\u8a0e\u8ad6)(?:\u8fc7|\u904e|\u4e86|\u5230)?
+  (?:\u4e9b)?(?:\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b)
+(?:\u8bf7|\u8acb)?(?:\u603b\u7ed3|\u7e3d\u7d50|\u6982\u62ec)(?:\u4e00\u4e0b)?(?:\u6211\u4eec|\u6211\u5011)?
+  (?:\u4e4b\u524d|\u4ee5\u524d|\u8fc7\u53bb|\u904e\u53bb|\u4e0a\u6b21)\u7684?(?:\u5bf9\u8bdd|\u5c0d\u8a71|
+  \u804a\u5929|\u8c08\u8bdd|\u8ac7\u8a71|\u4f1a\u8bdd|\u6703\u8a71)
+(?:\u524d\u56de|\u3053\u306e\u524d|\u6628\u65e5|\u4ee5\u524d)(?:\u306f|\u306e\u4f1a\u8a71\u3067\u306f?)?
+  (?:\u79c1\u305f\u3061\u306f)?\u4f55(?:\u3092|\u306b\u3064\u3044\u3066)(?:\u8a71\u3057|
+  \u304a\u8a71\u3057\u3057)(?:\u307e\u3057\u305f\u304b|\u305f\u304b|\u305f\u306e|\u305f|
+  \u3066\u3044\u307e\u3057\u305f\u304b)
+(?:\u3053\u308c\u307e\u3067|\u4eca\u307e\u3067|\u4ee5\u524d|\u904e\u53bb|\u524d\u56de)\u306e(?:\u4f1a\u8a71|
+  \u30c1\u30e3\u30c3\u30c8|\u3084\u308a\u3068\u308a|\u8a71)\u3092?(?:\u8981\u7d04|\u307e\u3068\u3081).{0,12}
+"""
+# What can be said before and after any of them.
+_BEFORE: Final = (
+    "hi|hey|hello|so|and|now|ok|okay|well|please|first|tell me|can you|could you|can you tell me|do you know|"
+    "hallo|und|also|bitte|sag mir|sag mal|kannst du|bonjour|et|alors|dis moi|s il te plait|peux tu|"
+    "hola|y|dime|por favor|puedes|ciao|e|allora|per favore|puoi|ola|voce pode|podes|en|zeg|kun je"
+)
+_AFTER: Final = (
+    "so far|until now|till now|up to now|by now|already|again|exactly|anyway|please|right now|then|"
+    "(?:the )?last (?:time|week|month|year|night|monday|tuesday|wednesday|thursday|friday|saturday|sunday)|yesterday|"
+    "today|this (?:morning|week)|before|previously|earlier|recently|the other day|"
+    "(?:in|during) (?:our|my|the) <last> <talk>|"
+    "schon|bisher|noch|bitte|eigentlich|zuletzt|letztes mal|beim letzten mal|gestern|"
+    "jusqu ici|deja|hier|la derniere fois|avant|s il te plait|"
+    "hasta ahora|ya|ayer|la ultima vez|antes|por favor|"
+    "finora|gia|ieri|l ultima volta|prima|per favore|"
+    "ate agora|ontem|da ultima vez|na ultima vez|"
+    "tot nu toe|al|gisteren|de vorige keer|de laatste keer"
+)
+
+
+@cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    patterns: dict[str, re.Pattern[str]] = {}
+    for name, text in ((USER, _USER), (PAST, _PAST)):
+        lines = text.replace("\n  ", "").strip().split("\n")
+        shapes = "|".join(line for line in lines if not line.startswith("#"))
+        shape = f"(?:(?:{_BEFORE}) )*(?:{shapes})(?: (?:{_AFTER}))*"
+        for group, words in _GROUPS.items():
+            shape = shape.replace(f"<{group}>", f"(?:{words})")
+        patterns[name] = re.compile(shape)
+    return patterns
+
+
+def asked_about(text: str) -> str:
+    """Return `USER` or `PAST` if that is all a text asks about, and else an empty string.
+
+    >>> asked_about("What do you know about me?"), asked_about("What did we talk about last time?")
+    ('user', 'past')
+    >>> asked_about("What do you know about my mortgage?")
+    ''
+    """
+    if len(text) > _CHARS_MAX:
+        return ""
+    plain = " ".join(re.findall(r"[^\W_]+", without_accents(text.lower().replace("\xdf", "ss"))))
+    return next((name for name, pattern in _patterns().items() if pattern.fullmatch(plain)), "")

@@ -302,6 +302,21 @@ def test_a_session_that_was_dropped_or_restored_away_is_not_shown_unless_a_fork_
     assert sessions() == ["kept"]
 
 
+def test_a_session_says_nothing_of_what_a_restore_took_back_before_its_end(memory: Memory) -> None:
+    default_hooks(memory)
+    chat = memory.conversation("a", project="acme")
+    chat.append("user", " ")
+    chat.snapshot("before")
+    loop = AgentLoop(memory, chat, Script(Reply("In week 12."), Reply("In June.")))
+    loop.run("When do I tell my boss of the pregnancy?")
+    chat.restore("before")
+    loop.run("When do we sail to the island?")
+    loop.end()
+    assert [(hit.entry.task, hit.entry.outcome) for hit in memory.project("acme").search_episodes("")] == [
+        ("When do we sail to the island?", "In June.")
+    ]
+
+
 @pytest.mark.parametrize("query", ["What did we talk about last time?", "What do you know about me?"])
 def test_a_question_about_the_past_or_oneself_brings_the_newest_sessions(memory: Memory, query: str) -> None:
     for number in range(4):

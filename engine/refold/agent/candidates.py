@@ -366,9 +366,8 @@ def _is_taken_back(core: Core, chat: Conversation, seq: int, episode: Episode) -
     if sources and sources[0] <= (core.engine.reader.current_head() if at is None else at) - EARLIER_EVENTS_COUNT:
         return True
     messages, home = core.part(EarlierMessages), f"conversation/{episode.session}"
-    if episode.session is not None and not messages.is_past(
-        core.branch, at, chat.place[0], home, max(sources, default=seq)
-    ):
+    last = max(sources, default=seq)
+    if episode.session is not None and not messages.past_seqs(core.branch, at, chat.place[0], home, [last]):
         return True
     outcome, retracted = parts.one_line(episode.outcome), messages.find_retracted(core.branch, at, sources)
     begins = [parts.one_line(text_of(message))[:_QUOTED_CHARS] for message in retracted if message.seq != sources[0]]

@@ -21,6 +21,7 @@ from refold.entry import ACTIVE, SAID_BY_KEY, Entry
 from refold.fold import State
 from refold.limits import EXTRACTION_CHARS_MAX, EXTRACTION_WINDOW_SHARE, SOURCES_COUNT_MAX
 from refold.memory.core import core_of
+from refold.memory.earlier import EarlierMessages
 from refold.memory.memory import Memory
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended, text_of
@@ -163,13 +164,17 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
     messages = {
         stamp.seq: event for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased
     }
+    core, at = core_of(context.memory)
+    home = chat.place[0]
+    kept = core.part(EarlierMessages).past_seqs(core.branch, at, home, home, messages)  # Of what no restore took back.
+    messages = {seq: messages[seq] for seq in kept}
     if not messages or last > max(messages):
         return
     fresh = {seq: event for seq, event in messages.items() if seq > last}
     task = _task_of(context, summary, messages, fresh, is_first=not last)
     if task is None:
         return
-    outcome, quoted = _outcome_of(task, summary, fresh)
+    outcome, quoted = _outcome_of(task, fresh)
     rest = [seq for seq in messages if seq != task.seq and seq not in quoted]
     calls = ", ".join(f"{name} x {count}" for name, count in summary.tool_usage.items())
     context.memory.project(context.project).record_episode(
@@ -212,7 +217,7 @@ def _task_of(
     return next((_Task(seq, text[:_EPISODE_CHARS_MAX], is_described=False) for seq, text in said if text.strip()), None)
 
 
-def _outcome_of(task: _Task, summary: SessionSummary, fresh: Mapping[int, MessageAppended]) -> tuple[str, list[int]]:
+def _outcome_of(task: _Task, fresh: Mapping[int, MessageAppended]) -> tuple[str, list[int]]:
     """Return how a session ended, and the seqs of the messages that this quotes.
 
     A text of the model is the outcome of a described task. Beside a question, only its own answer is.
@@ -222,9 +227,7 @@ def _outcome_of(task: _Task, summary: SessionSummary, fresh: Mapping[int, Messag
     answers = [seq for seq, event in fresh.items() if event.role == "assistant" and text_of(event).strip()]
     answered = [seq for seq in answers[-1:] if seq > since]
     answer = "".join(text_of(fresh[seq]).strip() for seq in answered)
-    if task.is_described:
-        return summary.outcome, answered
-    if asked == task.seq:
+    if task.is_described or asked == task.seq:
         return answer[:_EPISODE_CHARS_MAX], answered
     question = one_line(text_of(fresh[asked]))[:_ASKED_CHARS_MAX]
     return " -> ".join(filter(None, (question, answer)))[:_EPISODE_CHARS_MAX] if question else "", [asked, *answered]

@@ -7,7 +7,7 @@ a process included, takes longer as the log grows. The result depends on the log
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice, takewhile
 from threading import RLock
@@ -176,14 +176,14 @@ class EarlierMessages:
         messages = (message for recorded in written for message in messages_of(recorded) if not message.erased)
         return [message for message in messages if newest.is_retracted(message, end)]
 
-    def is_past(self, branch: int, at: int | None, stream: str, home: str, seq: int) -> bool:
-        """Return whether a conversation, given by its stream, finds what was said in another one at a seq.
+    def past_seqs(self, branch: int, at: int | None, stream: str, home: str, seqs: Iterable[int]) -> list[int]:
+        """Return the seqs at which a conversation, given by its stream, finds what was said in another one, or in it.
 
-        It does not if that was dropped or taken back by a restore, unless another conversation goes on from it.
+        Not those of what was dropped or taken back by a restore, unless another conversation goes on from it.
         """
         newest, end = self._newest_at(branch, at)
         with enter_once(self._lock):
-            return newest.is_past(stream, home, seq, end)
+            return newest.past_seqs(stream, home, seqs, end)
 
     def absence(self, query: EarlierQuery, message: Earlier) -> str:
         """Return why a search does not find a message; empty if it does."""
@@ -712,10 +712,11 @@ class _NewestEvents:
         spans += [span for span in own if span.stream in streams or span.stream in family]
         return {**dict.fromkeys(family, ()), **by_stream(spans)}
 
-    def is_past(self, stream: str, home: str, seq: int, end: int) -> bool:
-        """Return whether a conversation finds what was said in another one at a seq."""
+    def past_seqs(self, stream: str, home: str, seqs: Iterable[int], end: int) -> list[int]:
+        """Return the seqs at which a conversation finds what was said in another one, or in it."""
         spans = self._spans(stream, end, is_common=True)
-        return home not in spans or any(span.after < seq <= span.until for span in spans[home])
+        own = spans.get(home, [Span(home, 0, end)])
+        return [seq for seq in seqs if any(span.after < seq <= span.until for span in own)]
 
     def exclusion(self, earlier: Earlier, stream: str, project: str, end: int) -> str:
         """Return why a message is not among those that a conversation searches at a seq; empty if it may be."""

@@ -301,7 +301,7 @@ def similar_episodes(core: Core, chat: Conversation, project: str, query: str, c
     A question about the user or about earlier sessions brings the newest ones. A session is left out if what it began
     or ended with was retracted, or if it was dropped or taken back and no fork goes on from it.
     """
-    from refold.index.asking import asked_about  # noqa: PLC0415 - imported on first use
+    from refold.index.questions import asked_about  # noqa: PLC0415 - imported on first use
 
     terms, brings_newest = _subject_terms((query,)), bool(asked_about(query))
     weight = sum(map(_weigh_term, terms))

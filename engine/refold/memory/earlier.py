@@ -246,7 +246,7 @@ class Criteria(NamedTuple):
 
 def criteria_of(query: str) -> Criteria:
     """Judge a query by the words that say what it is about."""
-    from refold.index.asking import PAST, asked_about  # noqa: PLC0415 - imported on first use
+    from refold.index.questions import PAST, asked_about  # noqa: PLC0415 - imported on first use
     from refold.index.terms import fact_words, is_question, strip_contractions, subject_of, words_of  # noqa: PLC0415
 
     about = asked_about(query)
@@ -412,7 +412,7 @@ def _said_by_users(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteri
 
     If it is more than a query may bring: the newest of what they said for a question about the user, else nothing.
     """
-    from refold.index.asking import USER  # noqa: PLC0415 - imported on first use
+    from refold.index.questions import USER  # noqa: PLC0415 - imported on first use
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
     said, asked = list["MessageMatch"](), list[tuple["MessageMatch", ...]]()

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from refold.index.asking import PAST, USER, asked_about
+from refold.index.questions import PAST, USER, asked_about
 
 ABOUT_THE_USER = (
     "What do you know about me?",

@@ -689,7 +689,7 @@ def test_hashes_that_came_with_a_load_under_another_name_go_too(told: Told, tmp_
     told.memory.export(tmp_path / "export")
     with Memory() as other:
         other.profile("another").set("something", "else first")
-        other.load(tmp_path / "export", rename={"profile/default": "profile/old", "journal/default": "journal/old"})
+        other.load(tmp_path / "export", rename={"profile/default": "profile/old"})
         (said,) = [stamp.seq for event, stamp in other.events() if WORDS in repr(event)]
         (shown,) = [stamp.seq for event, stamp in other.events() if type(event).__name__ == "ContextShown"]
         assert other.rebuild(shown).matches

@@ -332,7 +332,6 @@ EXTRACTION_CHARS_MAX: Final = 24_000
 EXTRACTION_SECTION_CHARS_MAX: Final = 8_000
 # Events before the start of a conversation that are searched for memories recalled for it.
 ECHO_EVENTS_COUNT_MAX: Final = 1_000
-EXTRACTION_WINDOW_SHARE: Final = 4  # Evicted messages are read once they come to one in so many tokens of the window.
 EXTRACTION_PAGES_COUNT_MAX: Final = 8  # Pages that one extraction reads; the rest waits for the next one.
 KNOWN_COUNT_MAX: Final = 50  # Known memories in a question to a model: the most important ones.
 

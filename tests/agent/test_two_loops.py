@@ -207,7 +207,11 @@ class Waiting:
 
     def __init__(self, memory: Memory, model: Any) -> None:
         self._waits = Event()
-        self.loop = AgentLoop(memory, memory.conversation("c"), model, is_cancelled=lambda: bool(self._waits.set()))
+        self.loop = AgentLoop(memory, memory.conversation("c"), model, is_cancelled=self._say_so)
+
+    def _say_so(self) -> bool:
+        self._waits.set()
+        return False
 
     def wait(self) -> None:
         assert self._waits.wait(SECONDS_MAX)

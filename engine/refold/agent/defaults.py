@@ -19,7 +19,7 @@ from refold.agent.providers import JsonProvider
 from refold.agent.secrets import secret_in
 from refold.entry import ACTIVE, SAID_BY_KEY, Entry
 from refold.fold import State
-from refold.limits import EXTRACTION_CHARS_MAX, EXTRACTION_WINDOW_SHARE, SOURCES_COUNT_MAX
+from refold.limits import EXTRACTION_CHARS_MAX, SOURCES_COUNT_MAX
 from refold.memory.core import core_of
 from refold.memory.earlier import EarlierMessages
 from refold.memory.memory import Memory
@@ -38,6 +38,7 @@ _FOUND_COUNT_MAX: Final = 50  # The most memories that one command forgets or sh
 _EPISODE_CHARS_MAX: Final = 1_000  # Characters kept of a message that becomes a session's task or outcome.
 _ASKED_CHARS_MAX: Final = 120  # Of the message whose answer is the outcome, so that the answer is seen, too.
 _REASONS_COUNT_MAX: Final = 3  # The most reasons in a notice of what was not learned; the event has all of them.
+_UNREAD_SHARE: Final = 4  # Evicted messages are read once they come to 1/4 of the window.
 # Words that do not help to identify the memory to forget.
 _EMPTY_WORDS: Final = frozenset(
     (
@@ -128,7 +129,7 @@ def _register_extraction(hooks: Hooks, provider: JsonProvider) -> None:
             # A single message says little without those around it, and the turn waits for each call of the model.
             tokens = sum(message.tokens for message in messages)
             chars = sum(len(text_of(message)) for message in messages)
-            if tokens * EXTRACTION_WINDOW_SHARE >= context.conversation.window_tokens or chars >= EXTRACTION_CHARS_MAX:
+            if tokens * _UNREAD_SHARE >= context.conversation.window_tokens or chars >= EXTRACTION_CHARS_MAX:
                 run_extraction(context, messages=messages)
 
     hooks.register(SESSION_END, extract_at_end, group=_GROUP)

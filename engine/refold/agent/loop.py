@@ -22,8 +22,8 @@ from refold.agent.candidates import groups_of, required_groups, tokens_of
 from refold.agent.context import ContextBudget, is_shown
 from refold.agent.hooks import Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
-from refold.agent.running import CANCELLED, TurnOver, run_alone
 from refold.agent.tools import OK, ToolResult, storable_text
+from refold.agent.turn_lock import CANCELLED, TurnOver, run_alone
 from refold.errors import Closed, InvalidInput, LimitExceeded, StoreBusy, WrongVersion
 from refold.event import ForkDropped
 from refold.limits import (
@@ -248,9 +248,9 @@ class AgentLoop:
         Interrupted tool calls are answered from their records. If the turn still runs on another thread, waits for it
         and returns its result. Raises `InvalidInput` if the last user message already has its answer.
         """
-        return self._run_alone(_texts_of(self._unanswered()), lambda: self._resume(self._unanswered()))
+        return self._run_alone(_texts_of(self._open_message()), lambda: self._resume(self._open_message()))
 
-    def _unanswered(self) -> Message:
+    def _open_message(self) -> Message:
         message = unanswered_message(self.chat)
         if message is None:
             checks.invalid(f"the conversation {self.chat.id!r} waits for no answer of the model; call run(text)")

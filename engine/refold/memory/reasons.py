@@ -77,8 +77,9 @@ def rows_of(answer: Why, *, full: bool = False) -> Iterator[str | Reason]:
         chains.setdefault(step.subject, []).append(step)
     subjects = [subject for subject in chains if subject]
     if len(subjects) > 1:
-        left_out = answer.places > len(subjects)
-        places = f"{answer.places} places, of which {len(subjects)} follow" if left_out else f"{len(subjects)} places"
+        places = f"{len(subjects)} places"
+        if answer.places > len(subjects):
+            places = f"{answer.places} places, of which {len(subjects)} follow"
         yield f"{answer.about}: found in {places}, now present in {len(answer.present)} of them"
         yield from (f"  {_verdict(answer, subject, chains[subject])}" for subject in subjects)
     else:

@@ -54,7 +54,7 @@ def test_a_past_session_of_another_user_has_their_name(memory: Memory) -> None:
     shared.ask("Schedule the staging deploy of the billing service.", {"user_name": "ann"}, success=False)
     question = "When is the staging deploy of the billing service scheduled?"
     assert "[failure] ann began with: Schedule the staging deploy" in shared.ask(question, {"user_name": "bob"})
-    assert "[failure] Schedule the staging deploy" in shared.ask(question, {"user_name": "ann"})
+    assert "[failure] began with: Schedule the staging deploy" in shared.ask(question, {"user_name": "ann"})
 
 
 def test_what_one_user_is_shown_has_no_names() -> None:

@@ -11,10 +11,25 @@ from typing import Final, NamedTuple
 # Before a keyword. Names of environment variables join words with underscores, which `\b` treats as word characters.
 _BEGINS: Final = r"(?<![A-Za-z0-9])"
 
-# Between a keyword and its value: quotes or Markdown marks, or what the password is for, and then "is", "=" or a colon.
-_MIDDLE: Final = (
-    r"(?![A-Za-z0-9])(?:[\"'\]*`]{0,3}|\s(?:at|for|in|of|on|to)\s[^\n:=]{1,40}?)\s*+"
-    r"(?:(?:is|are|ist|est|es)\b(?:\s*+:)?|:=|[=:\uff1a\u662f\u306f])[*`]{0,3}\s*+[\"'`*]{0,3}"
+
+_NOW: Final = "now|jetzt|nun|ahora|agora|maintenant|adesso|ora|nu|teraz"
+
+
+def _middle(prepositions: str, verbs: str, stops: str) -> str:
+    """Return what is between a keyword and its value: quotes or Markdown marks, or what the password is for, and "is".
+
+    An equals sign or a colon says "is" as well. What it is for is in the same clause, before one of the ``stops``.
+    """
+    return (
+        rf"(?![A-Za-z0-9])(?:[\"'\]*`]{{0,3}}|\s(?:{_NOW})|\s(?:{prepositions})(?:(?!{stops})[^\n:=]){{1,40}}?)\s*+"
+        rf"(?:(?:{verbs})(?!\w)(?:\s(?:{_NOW})(?!\w))?(?:\s*+:)?|:=|[=:：是は는은])[*`]{{0,3}}\s*+[\"'`*]{{0,3}}"
+    )
+
+
+_STOP: Final = r"[.;!?]\s"
+_MIDDLE: Final = _middle(r"(?:at|for|in|of|on|to)\s", "is|are|ist|est|es", _STOP)
+_VERBS: Final = (
+    r"es|era|fue|é|e\u0301|foi|ist|lautet|war|est|était|è|e\u0300|is|was|jest|(?<=ło )to|är|er|je|là|adalah|คือ"
 )
 
 # Invisible characters, which can be hidden between the letters of a key.
@@ -29,6 +44,41 @@ _PLAIN: Final = (
     "encrypted|generated|validated|checked|optional|managed|injected|provided|needed|valid|invalid|too|at|from|only|"
     "asked|expired|bcrypt|argon2?|scrypt|salted|string|text|str|bytes|null|none|true|false|undefined"
 )
+
+# The same in other languages, where the value must contain a digit: without one, it could be any word of the sentence.
+# "12-digit" and the name of a method say what passwords are like.
+_VALUE: Final = (
+    r"(?![~/]|https?:|\d{1,3}-[^\W\d_]+(?!\w)|(?:sha|aes|md|pbkdf|hmac|argon|base|utf|oauth|iso|tls|ssl)-?\d)"
+    r"(?=[!#-&(-/:-_a-~]{0,64}\d)(?P<secret>[!#-&(-_a-~]{6,}+)"
+)
+_LATIN: Final = (
+    r"(?:password|passwort|kennwort|mot de passe|contrase(?:ñ|n\u0303?)a|senha|palavra-passe|wachtwoord|hasło|"
+    r"lösenord(?:et)?|adgangskode(?:n)?|heslo|lozinka|parola|şifre|mật khẩu|kata sandi|密码|密碼|パスワード|비밀번호|"
+    r"암호|รหัสผ่าน(?:ของ[\u0e00-\u0e7f]{1,30}?)?)"
+    + _middle(
+        r"(?:d(?:e|el|a|o|as|os|i|al|ella|u|es|er|la|ari)|von|vom|f(?:ür|ör)|para|por|pour|per|em|en|n[oa]|zu[mr]?|"
+        r"im|auf|van|voor|till?|til|af|pro|za|u|của|untuk|milik)\s|d['\u2019]",
+        _VERBS,
+        rf"{_STOP}|,\s|\s(?:{_VERBS})\s",
+    )
+)
+_RUSSIAN: Final = (
+    r"парол(?:ь|я|а|ата)(?!\w)(?:(?-i:\s[А-ЯЁІЇЄҐ][а-яёіїєґ]++){1,2}|"
+    r"\s(?:от|для|к|на|в|у|від|до|за)\s(?:(?![.;!?]\s)[^\n:=]){1,40}?)?"
+    r"(?:\s[\u2013\u2014-]{1,2}(?:\s(?:это|це))?\s|\s?[:=]\s?|(?:\s(?:это|це|теперь|сейчас|тепер|зараз|такой|е)){1,3}\s)"
+)
+_ARABIC: Final = (
+    r"كلمة\s(?:(?:مرور|سر)(?:ي|ك|ه|ها|نا)?|ال(?:مرور|سر)(?=\s?[:=]|\s(?:ال|هي|هو|ل(?![امن]\s))))(?!\w)"
+    r"(?:(?![.;!?؟]\s)[^\n:=]){0,40}?(?:\s(?:هي|هو|الآن)(?:\s?:)?\s|\s?[:=]\s?)"
+)
+# Without "is", the keyword begins a clause and the value ends it: "I forgot my password Office365" does not.
+_BARE: Final = (
+    r"(?:\A|[.,;:!?\n،。，；：！？]|(?:что|що|أن|ان|که|diye)\s)\s?"
+    r"(?:(?:мой|наш|мій|my|我的|我们的|我們的|و)\s?)?"
+    r"(?:пароль(?:(?-i:\s[А-ЯЁІЇЄҐ][а-яёіїєґ]++){1,2})?|كلمة\s(?:ال)?(?:مرور|سر)ي?(?:\sالخاصة\sبي)?|"
+    r"(?:şifre|parola)(?:m|miz)?|密码|密碼)(?!\w)\s"
+)
+_CLAUSE_END: Final = r"(?:(?<=[.,;!?])|(?=[ \t]{0,3}(?:\Z|[\n،؛。，；！？])))"
 
 _SHAPES: Final = (
     (
@@ -76,12 +126,14 @@ _SHAPES: Final = (
             re.IGNORECASE,
         ),
     ),
-    # In other languages the value must contain a digit: without one, it could be any word of the sentence.
+    ("a password", re.compile(rf"{_BEGINS}{_LATIN}{_VALUE}", re.IGNORECASE)),
+    ("a password", re.compile(rf"(?:{_RUSSIAN}|{_ARABIC})[\"'`*«]{{0,3}}{_VALUE}", re.IGNORECASE)),
+    ("a password", re.compile(rf"{_BARE}[\"'`*«]{{0,3}}{_VALUE}{_CLAUSE_END}", re.IGNORECASE)),
     (
-        "a password",
+        "a password",  # The verb comes last.
         re.compile(
-            rf"{_BEGINS}(?:passwort|kennwort|mot de passe|contrase\u00f1a|\u5bc6\u7801|\u5bc6\u78bc|"
-            rf"\u30d1\u30b9\u30ef\u30fc\u30c9){_MIDDLE}(?![~/])(?=[!-/:-~]{{0,64}}\d)(?P<secret>[!-~]{{6,}})",
+            rf"(?:पासवर्ड|{_BEGINS}password|رمز عبور|پاس\s?ورڈ)(?!\w)(?:\s(?:अब|ab))?\s?[:\s]\s?[\"'`*]{{0,3}}{_VALUE}\s"
+            r"(?:है|था|hai|tha|است|ہے)(?!\w)",
             re.IGNORECASE,
         ),
     ),
@@ -148,8 +200,8 @@ def _secrets(text: str) -> Iterator[_Secret]:
     for kind, shape in _SHAPES:
         has_words = "secret" in shape.groupindex  # Around the secret.
         for match in shape.finditer(text):
-            start = match.start("secret") if has_words else match.start()
-            yield _Secret(start, _end_of_secret(text, start, match.end()) if has_words else match.end(), kind)
+            start, end = match.span("secret") if has_words else match.span()
+            yield _Secret(start, _end_of_secret(text, start, end) if has_words else end, kind)
 
 
 def _end_of_secret(text: str, start: int, end: int) -> int:

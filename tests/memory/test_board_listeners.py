@@ -12,6 +12,7 @@ from refold.memory.board import BoardStream
 from refold.memory.board_parts import Layers
 from tests.memory.test_board import contents, message
 from tests.support.memories import Child, remembering
+from tests.support.seams import counted_reads
 
 
 @pytest.fixture
@@ -188,3 +189,19 @@ def test_a_killed_writer_leaves_the_board_of_the_node_alone(tmp_path: Path) -> N
             texts = [f"text {k}" for k in range(number + 1)] if board.version else ["beneath"]
             assert board.get("working_history") in texts
             assert node.get("working_history") == "beneath"
+
+
+def test_following_a_board_reads_each_event_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much came before: a listener that lags must not fall behind for good."""
+    read = list[int]()
+    for count in (60, 240):
+        with Memory() as memory, monkeypatch.context() as patch:
+            board = memory.board(session="s")
+            for number in range(count):
+                board.append_message(message(str(number), f"message {number}"))
+            reads = counted_reads(memory, patch)
+            listener = Listener(lambda now: now.version)
+            with board.subscribe(listener, after=0):
+                listener.until(count)
+            read.append(sum(reads) // count)
+    assert read[1] <= read[0] + 1

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from refold import Memory
+from refold.skills import SkillRoots
 from refold.web.guard import BODY_BYTES_MAX
 from refold.web.openapi import OPERATIONS, document
 from tests.web.site import HOST, TOKEN, client_of, filled
@@ -385,3 +387,67 @@ def test_every_answer_carries_the_headers_of_a_page(client: TestClient) -> None:
         assert "script-src 'self'" in headers["content-security-policy"]
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.fixture
+def own(memory: Memory, tmp_path: Path) -> tuple[TestClient, Path]:
+    """A client of a project with a skill in a file, and the file."""
+    file = tmp_path / ".skills" / "greet" / "SKILL.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("---\nname: greet\ndescription: Say hello.\n---\nWave.\n")
+    return client_of(memory, roots=SkillRoots(project=str(tmp_path))), file
+
+
+def test_a_skill_is_changed_on_the_condition_that_it_is_the_one_that_was_read(own: tuple[TestClient, Path]) -> None:
+    client, _ = own
+    assert (
+        client.post("/api/skills", json={"name": "release", "description": "How.", "body": "One."}).status_code == 201
+    )
+    for path in ("/api/skills/release", "/api/skills/greet"):
+        first = {"if-match": client.get(path).headers["etag"]}
+        answer = client.patch(path, json={"body": "Two."}, headers=first)
+        assert (answer.status_code, answer.json()["changed"]) == (200, True)
+        assert client.patch(path, json={"body": "Three."}, headers=first).status_code == 412
+        assert client.patch(path, json={"enabled": False}, headers=first).status_code == 412
+        assert client.request("DELETE", path, headers=first).status_code == 412
+        assert client.get(path).json()["body"].strip() == "Two."
+        now = {"if-match": client.get(path).headers["etag"]}
+        assert client.request("DELETE", path, headers=now).json() == {"deleted": True}
+
+
+def test_a_skill_in_a_file_is_sent_again_once_the_file_has_changed(own: tuple[TestClient, Path]) -> None:
+    client, file = own
+    tags = {path: client.get(path).headers["etag"] for path in ("/api/skills", "/api/skills/greet")}
+    for path, tag in tags.items():
+        assert client.get(path, headers={"if-none-match": tag}).status_code == 304
+    file.write_text(file.read_text().replace("Wave.", "Bow deeply."))
+    client.post("/api/skills/refresh", json={})
+    for path, tag in tags.items():
+        assert client.get(path, headers={"if-none-match": tag}).status_code == 200
+    answer = client.patch("/api/skills/greet", json={"body": "Nod."}, headers={"if-match": tags["/api/skills/greet"]})
+    assert (answer.status_code, "has another content now" in answer.json()["detail"]) == (412, True)
+
+
+def test_a_new_skill_cannot_have_the_name_of_one_in_a_file(own: tuple[TestClient, Path], memory: Memory) -> None:
+    answer = own[0].post("/api/skills", json={"name": "greet", "description": "Mine.", "body": "Bow."})
+    assert (answer.status_code, "SKILL.md" in answer.json()["detail"]) == (409, True)
+    assert memory.skills.library.list() == []
+
+
+def test_a_project_that_was_never_written_to_is_not_found(client: TestClient) -> None:
+    for method, path in (("GET", ""), ("GET", "/memories"), ("POST", "/prune"), ("POST", "/clear")):
+        assert client.request(method, f"/api/projects/none{path}").status_code == 404
+    assert client.post("/api/projects/none/memories", json={"content": "A fact."}).status_code == 201
+    assert client.post("/api/projects/none/clear").json() == {"cleared": True}
+    answer = client.post("/api/projects/none/clear", json={"x": 1})
+    assert (answer.status_code, answer.json()["detail"]) == (400, "there is no field 'x'; this request takes none")
+
+
+def test_a_session_with_only_a_board_has_reasons(client: TestClient, memory: Memory) -> None:
+    board = memory.board(session="board-alone")
+    board.set_working_history("one")
+    board.set_working_history("two")
+    shown = client.get("/api/blame?key=working_history&of=board&session=board-alone").json()["revisions"]
+    assert [each["value"] for each in shown] == ["one", "two"]
+    assert client.get("/api/why?x=two&session=board-alone").status_code == 200
+    assert client.get("/api/why?x=two&session=none").status_code == 404

@@ -318,7 +318,11 @@ class FrozenStates:
         """Total weight of the states, in bytes."""
 
     def at(self, stream: Stream, seq: int) -> fold.State:
-        """Return the state of a stream at one of its own seqs, building it if it is not cached."""
+        """Return the state of a stream at one of its own seqs, building it if it is not cached.
+
+        It is built from the state read before, if that is one of the same stream a little earlier: whoever follows a
+        stream reads one state after the other.
+        """
         place = (stream.number, seq)
         found = self._states.get(place)
         if found is not None:
@@ -326,8 +330,13 @@ class FrozenStates:
             return found[0]
         loader = self._loader
         loader.bytes_read = loader.events_read = 0
-        state = loader.state_at(stream, seq)
-        weight = STREAM_OVERHEAD_BYTES + loader.bytes_read + loader.events_read * EVENT_OVERHEAD_BYTES
+        state, weight = None, STREAM_OVERHEAD_BYTES
+        (number, after), (earlier, earlier_weight) = next(reversed(self._states.items()), ((0, 0), (None, 0)))
+        if earlier is not None and number == stream.number and after < seq:
+            state, weight = loader.state_after(stream, earlier, after, seq), earlier_weight
+        if state is None:
+            state, weight = loader.state_at(stream, seq), STREAM_OVERHEAD_BYTES
+        weight += loader.bytes_read + loader.events_read * EVENT_OVERHEAD_BYTES
         self._states[place] = state, weight
         self.bytes += weight
         while len(self._states) > 1 and (self.bytes > self._bytes_max or len(self._states) > FROZEN_STATES_MAX):

@@ -297,6 +297,20 @@ class Loader:
                 self.observer.record_fold(count)
             return state
 
+    def state_after(self, stream: Stream, earlier: fold.State, after: int, seq: int) -> fold.State | None:
+        """Return the state that an earlier one of a stream becomes at a seq, ``None`` if it has to be built anew."""
+        with measure(self.observer, READ):
+            seqs = list(self._streams.own_seqs(stream, after, seq))
+            if len(seqs) > _STRETCH_EVENTS:
+                return None
+            events = self._read(seqs)
+            state = fold.copy_state(earlier) if _last_base(events) is None else None
+            if state is not None:
+                self._fold(state, events)
+                if self.observer is not None:
+                    self.observer.record_fold(len(events))
+            return state
+
     def _segments(self, stream: Stream, seq: int) -> list[_Segment]:
         """Return the stretches to fold, last one first.
 

@@ -5,6 +5,7 @@ last checkpoint row plus the tail: the events after ``applied_seq``, whose heade
 """
 
 import re
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
@@ -651,16 +652,17 @@ class Streams:
             return stream.seq if stream.base is None or stream.seq > stream.base[1] else 0
         before = self._checkpoints.before(stream.number, seq)
         last = before.seq if before is not None else 0
-        for own_seq in self.own_seqs(stream, last, seq):
-            last = own_seq
-        return last
+        row = self._checkpoints.after(stream.number, last)
+        seqs = stream.seqs if row is None else row.since
+        place = bisect_right(seqs, seq)
+        return max(last, seqs[place - 1]) if place and stream.number else last
 
     def own_seqs(self, stream: Stream, after: int, until: int) -> Iterator[int]:
         """Return the seqs of a stream's own events with ``after < seq <= until``, in order."""
         while after < until and stream.number:
             row = self._checkpoints.after(stream.number, after)
             seqs = stream.seqs if row is None else row.since
-            yield from (seq for seq in seqs if after < seq <= until)
+            yield from seqs[bisect_right(seqs, after) : bisect_right(seqs, until)]
             if row is None:
                 return
             after = row.seq

@@ -17,6 +17,7 @@ from refold.errors import InvalidInput, NotFound, ReadOnly, StoreBusy
 from refold.event import Erased, Event, Recorded, pack_json, unpack_json
 from refold.fold import State
 from refold.limits import REDO_COUNT_MAX
+from refold.memory import snapshot as memory_snapshot
 from refold.memory.board_parts import (
     BUNDLE,
     CLEANERS,
@@ -372,9 +373,7 @@ class Board:
     @property
     def version(self) -> int:
         """The version of the board's stream, for ``expected``; 0 before the first change."""
-        if self._at is None:
-            return self._core.version(self._stream.scope.stream)
-        return sum(1 for _ in self.events())
+        return memory_snapshot.version(self._core, self._stream.scope.stream, self._at)
 
     @property
     def place(self) -> tuple[str, int]:

@@ -532,6 +532,8 @@ def _plan_day(name: str, read: FileContent, log: LogState, past: FileHistory) ->
     except RefoldError as error:
         raise Unreadable("names no day; rename it") from error
     text, taken = text_of(read.content), past.taken.notes
+    if has_conflict(text) and not any(has_conflict(note) for _, note in notes):
+        raise Unreadable("has the marks of a merge conflict; keep what is right, and remove the marks")
     known = [note for base in past.bases for note in base.notes]
     merges = [merge_notes(day, text, notes, base.notes, taken=taken, known=known) for base in past.bases]
     # The file continues from the base of which it has all notes, if there is one.

@@ -61,6 +61,14 @@ class NotesMerge(NamedTuple):
     notes: list[str]
 
 
+_CONFLICT: Final = re.compile(r"^<{7} .*^={7}$.*^>{7} ", re.MULTILINE | re.DOTALL)
+
+
+def has_conflict(text: str) -> bool:
+    """Return whether a text has the marks that git leaves around two versions that it could not merge."""
+    return _CONFLICT.search(text) is not None
+
+
 def merge_notes(
     day: str,
     text: str,

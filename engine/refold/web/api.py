@@ -11,9 +11,12 @@ from refold.engine.reader import RequestTaken
 from refold.errors import InvalidInput, NotFound
 from refold.importers.values import KIND_NAMES, entry_json, event_json, event_name, message_json
 from refold.memory.core import core_of
+from refold.skills.format import Skill
+from refold.text import sha256
 from refold.web import comparison, projects, reasons, views
 from refold.web.parameters import (
     answer,
+    check_mark,
     check_seq,
     fields,
     flag,
@@ -32,6 +35,7 @@ from refold.web.site import ACTOR, Site
 
 _MEMORY_FIELDS = ("content", "category", "keywords", "importance", "metadata")
 _TRACK_COUNT_DEFAULT: Final = 20_000
+_MARK_DIGITS: Final = 16
 _TRACK_COUNT_MAX: Final = 50_000
 Body = dict[str, Any]
 
@@ -236,14 +240,14 @@ def list_projects(site: Site, request: Request, _: Body) -> Response:
 
 def get_project(site: Site, request: Request, _: Body) -> Response:
     """Read the counts of a project."""
-    project = _project(site, request)
+    project = _known_project(site, request)
     shown = {"id": project.name, **msgspec.to_builtins(project.stats())}
     return answer(request, shown, version=_version(project), seq=site.memory.head)
 
 
 def list_memories(site: Site, request: Request, _: Body) -> Response:
     """Read a page of a project's memories, optionally of one category or status."""
-    project, offset, count = _project(site, request), number(request, "offset", 0), limit(request)
+    project, offset, count = _known_project(site, request), number(request, "offset", 0), limit(request)
     kinds = {"category": text(request, "category"), "status": text(request, "status")}
     entries = project.list(**kinds, offset=offset, limit=count)
     shown = {
@@ -295,7 +299,7 @@ def delete_memory(site: Site, request: Request, _: Body) -> Response:
 
 def prune_memories(site: Site, request: Request, body: Body) -> Response:
     """Remove the memories whose importance is under a bound; with `dry_run` only count them."""
-    values, project = fields(body, "min_importance", "dry_run"), _project(site, request)
+    values, project = fields(body, "min_importance", "dry_run"), _known_project(site, request)
     bound = values.get("min_importance", 0.1)
     with site.memory.acting(ACTOR):
         outcome = project.prune(bound, dry_run=values.get("dry_run", False), **options(request))
@@ -304,10 +308,19 @@ def prune_memories(site: Site, request: Request, body: Body) -> Response:
 
 def clear_memories(site: Site, request: Request, _: Body) -> Response:
     """Remove all memories of a project; the log keeps them."""
-    project = _project(site, request)
+    project = _known_project(site, request)
     with site.memory.acting(ACTOR):
         project.clear(**options(request))
     return answer(request, {"cleared": True}, version=_version(project), seq=site.memory.head)
+
+
+def _known_project(site: Site, request: Request) -> Project:
+    project = _project(site, request)
+    if not _version(project):
+        raise NotFound(
+            f"there is no project {checks.brief(project.name)}; /api/projects lists those that were written to"
+        )
+    return project
 
 
 def _project(site: Site, request: Request) -> Project:
@@ -330,7 +343,8 @@ def list_skills(site: Site, request: Request, _: Body) -> Response:
         names = {each.name for each in of_source}
         results = of_source if query is None else [each for each in skills.search(query) if each.name in names]
         shown = {"skills": msgspec.to_builtins(results), "overview": msgspec.to_builtins(skills.overview())}
-    return answer(request, shown, seq=site.memory.head)
+        mark = _mark(*skills.list())
+        return answer(request, shown, version=_library_version(site), seq=site.memory.head, mark=mark)
 
 
 def get_skill(site: Site, request: Request, _: Body) -> Response:
@@ -338,7 +352,8 @@ def get_skill(site: Site, request: Request, _: Body) -> Response:
     with site.skills() as skills:
         skill = skills.find(name_in(request, "skill"))
     shown = {name: getattr(skill, name) for name in skill.__struct_fields__ if name not in {"front", "hooks", "detect"}}
-    return answer(request, shown | {"metadata": skill.metadata}, seq=site.memory.head)
+    version, seq = _library_version(site), site.memory.head
+    return answer(request, shown | {"metadata": skill.metadata}, version=version, seq=seq, mark=_mark(skill))
 
 
 def add_skill(site: Site, request: Request, body: Body) -> Response:
@@ -348,11 +363,16 @@ def add_skill(site: Site, request: Request, body: Body) -> Response:
     if missing is not None:
         checks.invalid(f"{missing} is missing; give name, description and body")
     with site.skills() as skills, site.memory.acting(ACTOR):
+        other = next((each for each in skills.list() if each.name == values["name"]), None)
+        if other is not None and other.source != "generated":
+            text = f"there is a skill {checks.brief(other.name)} in {other.path} already; give a name that is new"
+            return problem(409, "It is there already", text)
         try:
             skill = skills.library.learn(**values, status="active", **options(request))
         except InvalidInput as error:
             return _conflict(error, any(each.name == values["name"] for each in skills.library.list()))
-    return answer(request, {"name": skill.name, "status": skill.status}, seq=site.memory.head, status=201)
+    version, shown = _library_version(site), {"name": skill.name, "status": skill.status}
+    return answer(request, shown, version=version, seq=site.memory.head, status=201)
 
 
 def update_skill(site: Site, request: Request, body: Body) -> Response:
@@ -363,20 +383,25 @@ def update_skill(site: Site, request: Request, body: Body) -> Response:
         checks.invalid("give enabled alone, or what is to be changed: description, body, tags")
     with site.skills() as skills, site.memory.acting(ACTOR):
         skill, head = skills.find(name), site.memory.head
+        check_mark(request, _mark(skill), f"the skill {checks.brief(skill.name)}", _library_version(site))
         if edit:
             skill = skills.edit(name, **edit, **options(request))
             enabled, changed = skill.enabled, site.memory.head > head
         else:
             enabled = checks.flag(values["enabled"], "enabled")
             changed = skills.library.toggle(skill.name, enabled=enabled, **options(request))
-    return answer(request, {"name": skill.name, "enabled": enabled, "changed": changed}, seq=site.memory.head)
+        mark = _mark(skills.find(skill.name))
+    shown = {"name": skill.name, "enabled": enabled, "changed": changed}
+    return answer(request, shown, version=_library_version(site), seq=site.memory.head, mark=mark)
 
 
 def delete_skill(site: Site, request: Request, _: Body) -> Response:
     """Delete a learned skill, which the log keeps, or a skill file in the project's own directory of skills."""
     with site.skills() as skills, site.memory.acting(ACTOR):
-        projects.delete(skills, name_in(request, "skill"))
-    return answer(request, {"deleted": True}, seq=site.memory.head)
+        skill = skills.find(name_in(request, "skill"))
+        check_mark(request, _mark(skill), f"the skill {checks.brief(skill.name)}", _library_version(site))
+        projects.delete(skills, skill.name, expected=options(request)["expected"])
+    return answer(request, {"deleted": True}, version=_library_version(site), seq=site.memory.head)
 
 
 def refresh_skills(site: Site, request: Request, _: Body) -> Response:
@@ -384,6 +409,18 @@ def refresh_skills(site: Site, request: Request, _: Body) -> Response:
     with site.skills() as skills:
         stats = skills.refresh()
     return answer(request, msgspec.to_builtins(stats), seq=site.memory.head)
+
+
+def _library_version(site: Site) -> int:
+    """Return the version of the stream of learned skills, switches and notes, for `If-Match`."""
+    core, _ = core_of(site.memory)
+    return core.version("skills/default")
+
+
+def _mark(*skills: Skill) -> str:
+    """Return a mark of the contents of skills in files, empty if there are none."""
+    hashes = [skill.hash for skill in skills if skill.source != "generated"]
+    return sha256("".join(hashes).encode()).hex()[:_MARK_DIGITS] if hashes else ""
 
 
 # The store.

@@ -29,7 +29,7 @@ _NAME: Final[Schema] = {"type": "string", "minLength": 1}
 _WORDS: Final[Schema] = _NAME | {"pattern": r"\S"}
 _NUMBER: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": NUMBER_MAX}
 _SEQ: Final[Schema] = _NUMBER | {"minimum": 1}
-_ETAG: Final[Schema] = {"type": "string", "pattern": r'^(W/)?"?(\*|[0-9]{1,18})(-[0-9]{1,18})?"?$'}
+_ETAG: Final[Schema] = {"type": "string", "pattern": r'^(W/)?"?(\*|[0-9]{1,18})(-[0-9]{1,18}(-[0-9a-f]{16})?)?"?$'}
 _FLAG: Final[Schema] = {"type": "boolean"}
 _ANY: Final[Schema] = {}
 _OBJECT: Final[Schema] = {"type": "object"}
@@ -111,8 +111,8 @@ class ApiOperation(NamedTuple):
     status: int = 200
     required: tuple[str, ...] = ()
     rules: Schema = {}  # noqa: RUF012 - never changed
-    is_conditional: bool = True
-    """Whether a write takes `If-Match` and `Idempotency-Key`."""
+    conditions: tuple[str, ...] = ("If-Match", "Idempotency-Key")
+    """The headers of conditions that a write takes."""
     other: str = ""
     """A value of its path's parameter that makes the path of another operation, without this method."""
 
@@ -294,7 +294,7 @@ OPERATIONS: Final = (
     ),
     ApiOperation("POST", "/api/projects/{project}/clear", api.clear_memories, body={}, answer={"cleared": _FLAG}),
     ApiOperation("GET", "/api/skills", api.list_skills, ("source", "q"), answer=_list("skills")),
-    ApiOperation("POST", "/api/skills/refresh", api.refresh_skills, body={}, answer={}, is_conditional=False),
+    ApiOperation("POST", "/api/skills/refresh", api.refresh_skills, body={}, answer={}, conditions=()),
     ApiOperation("GET", "/api/skills/{skill}", api.get_skill, answer={"name": _TEXT, "body": _TEXT}),
     ApiOperation(
         "POST",
@@ -314,7 +314,7 @@ OPERATIONS: Final = (
         rules={"anyOf": [{"required": ["enabled"], "maxProperties": 1}, _EDITED]},
     ),
     ApiOperation(
-        "DELETE", "/api/skills/{skill}", api.delete_skill, body={}, answer={"deleted": _FLAG}, is_conditional=False
+        "DELETE", "/api/skills/{skill}", api.delete_skill, body={}, answer={"deleted": _FLAG}, conditions=("If-Match",)
     ),
     ApiOperation("GET", "/api/boards", api.list_boards, answer=_list("boards")),
     ApiOperation("GET", "/api/stats", api.get_stats, answer={"events": _NUMBER}),
@@ -349,7 +349,7 @@ def _parameters(operation: ApiOperation) -> list[dict[str, Any]]:
             schema = _TEXT
         about = {"required": name in operation.required, "schema": schema, "description": description}
         shown.append({"name": name, "in": "query", **about})
-    if operation.writes and operation.is_conditional:
+    if operation.writes:
         shown += [
             {
                 "name": name,
@@ -362,6 +362,7 @@ def _parameters(operation: ApiOperation) -> list[dict[str, Any]]:
                 ("If-Match", _ETAG, "The ETag of what is to be changed; 412 where it has changed meanwhile."),
                 ("Idempotency-Key", _WORDS, "The same key and the same request are answered with the first result."),
             )
+            if name in operation.conditions
         ]
     return shown
 

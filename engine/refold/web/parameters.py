@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from refold import ANY, EXISTS, NO_STREAM, Memory, checks
-from refold.errors import NotFound
+from refold.errors import NotFound, WrongVersion
 from refold.web.guard import FORM, SLASH
 
 PAGE_COUNT_DEFAULT: Final = 50
@@ -131,7 +131,8 @@ def fields(body: dict[str, Any], *names: str) -> dict[str, Any]:
     """Return the named fields that were given; raises `InvalidInput` for any other field."""
     unknown = next((name for name in body if name not in names), None)
     if unknown is not None:
-        checks.invalid(f"there is no field {checks.brief(unknown)}; there are {', '.join(names)}")
+        known = f"there are {', '.join(names)}" if names else "this request takes none"
+        checks.invalid(f"there is no field {checks.brief(unknown)}; {known}")
     return {name: body[name] for name in names if name in body}
 
 
@@ -152,9 +153,23 @@ def options(request: Request) -> dict[str, Any]:
     return {"expected": expected, "request_id": key}
 
 
-def answer(request: Request, value: Any, *, version: int = 0, seq: int = 0, status: int = 200) -> Response:
-    """Answer with JSON and an ETag: the version of its stream, and the seq at which all of it was read."""
-    tag = f'"{version}-{seq}"'
+def check_mark(request: Request, mark: str, what: str, version: int) -> None:
+    """Raise `WrongVersion` if `If-Match` is the ETag of another content, which no version counts."""
+    parts = request.headers.get("if-match", "").strip().removeprefix("W/").strip('"').split("-")
+    if parts[2:] not in ([], [mark]):
+        expected = options(request)["expected"]
+        text = f"{what} has another content now; read it again and decide anew"
+        raise WrongVersion(text, expected=expected, actual=version)
+
+
+def answer(
+    request: Request, value: Any, *, version: int = 0, seq: int = 0, mark: str = "", status: int = 200
+) -> Response:
+    """Answer with JSON and an ETag: the version of its stream, the seq at which all of it was read, and a mark.
+
+    The mark tells contents apart that are in no stream, such as those of files.
+    """
+    tag = f'"{version}-{seq}{mark and f"-{mark}"}"'
     headers = {"etag": tag} if seq or version else {}
     known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
     if headers and request.method in {"GET", "HEAD"} and tag in known:

@@ -7,8 +7,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from refold import Memory, checks
+from refold import ANY, Memory, checks
 from refold.errors import InvalidInput, NotFound, RefoldError
+from refold.memory.core import core_of
 from refold.skills import Skill, Skills, SkillSummary
 from refold.skills.format import SOURCES
 from refold.web import views
@@ -269,12 +270,17 @@ def _edit_skill(site: Site, request: Request, form: Fields) -> str:
     return _skill_url(request, name)
 
 
-def delete(skills: Skills, name: str) -> None:
-    """Delete a learned skill, even before its review, or the file of a project's own skill; raises `NotFound`."""
+def delete(skills: Skills, name: str, *, expected: Any = ANY) -> None:
+    """Delete a learned skill, even before its review, or the file of a project's own skill; raises `NotFound`.
+
+    ``expected`` is the version that the library must have.
+    """
     skill = skills.find(name)
     if skill.source == "generated":
-        skills.library.delete(skill.name)
+        skills.library.delete(skill.name, expected=expected)
     else:
+        core, _ = core_of(skills.library)
+        core.check_version(f"skills/{skills.library.name}", expected)
         skills.remove(skill.name)
 
 

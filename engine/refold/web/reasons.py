@@ -24,7 +24,7 @@ def why_of(site: Site, request: Request) -> Why:
     head = site.memory.head
     x = seq_or_text(request, "x", head)
     if session is not None:
-        views.find_session(memory, session)
+        views.check_session(memory, session)
     if x is None:
         checks.invalid("x is missing; give a seq, an id, a key, or words that something holds")
     missing_from = seq_or_text(request, "missing_from", head)
@@ -43,7 +43,7 @@ def revisions_of(site: Site, request: Request) -> list[Revision]:
     if key is None:
         checks.invalid("key is missing; give a key of a scratchpad, a state, a profile, or a part of a board")
     if session is not None:
-        views.find_session(memory, session)
+        views.check_session(memory, session)
     node = {"project": name_of(request, "project_id"), "node": name_of(request, "node_id")}
     if of == "board" and session is None and all(node.values()):
         return memory.board(**node).blame(key)

@@ -41,6 +41,12 @@ def find_session(memory: Memory, session: str) -> Conversation:
     return chat
 
 
+def check_session(memory: Memory, session: str) -> None:
+    """Raise `NotFound` if this memory has neither a conversation nor a board of that id."""
+    if not memory.board(session=session).version:
+        find_session(memory, session)
+
+
 def session_row(memory: Memory, session: str) -> dict[str, Any]:
     """Return the row of a session in a list."""
     chat = memory.conversation(session)

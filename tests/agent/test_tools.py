@@ -92,7 +92,7 @@ def test_an_invalid_action_is_invalid_input(memory: Memory) -> None:
         ({"action": 7}, "Error: invalid input: missing required field: action"),
         ({"action": "set", "value": "v"}, "Error: invalid input: set requires 'key'"),
         ({"action": "set", "key": "k"}, "Error: invalid input: set requires 'value'"),
-        ({"action": "set", "key": "k", "value": 5}, "Error: invalid input: set requires 'value'"),
+        ({"action": "set", "key": "k", "value": 5}, "Error: invalid input: set requires 'value' as a string, not 5"),
         ({"action": "note"}, "Error: invalid input: note requires 'value'"),
         ({"action": "delete"}, "Error: invalid input: delete requires 'key'"),
     ],

@@ -267,3 +267,19 @@ def test_values_in_a_row_are_led_back_to_their_turn_once() -> None:
             assert {revision.turn for revision in chat.scratchpad.blame("number")} == {turn}
             steps.append(steps_of(partial(chat.scratchpad.blame, "number")))
     assert steps[1] < 1.3 * 400 / 100 * steps[0]
+
+
+def test_a_file_that_is_gone_has_its_writers_and_who_removed_it(memory: Memory) -> None:
+    files = memory.files()
+    files.create("/memories/trip/plan.md", "Fly to Oslo.\nStay.\n")
+    files.rename("/memories/trip", "/memories/travel")
+    with memory.acting("user"):
+        files.delete("/memories/travel")
+    found = memory.blame("/memories/travel/plan.md")
+    assert values(found) == ["Fly to Oslo.", "Stay.", "removed"]
+    assert (found[-1].seq, found[-1].actor, found[-1].kind) == (3, "user", "file_deleted")
+    assert values(memory.blame("/memories/trip/plan.md")) == ["Fly to Oslo.", "Stay.", "removed"]
+    with pytest.raises(NotFound):
+        memory.blame("/memories/trip/another.md")
+    files.create("/memories/travel/plan.md", "Stay at home.\n")
+    assert values(memory.blame("/memories/travel/plan.md")) == ["Stay at home."]

@@ -658,3 +658,24 @@ def test_an_erasure_in_the_profile_leaves_what_was_kept_of_the_journal(memory: M
         assert report.written == ("profile.json",)
         assert [name.partition(".conflict-")[0] for name in report.deleted] == ["profile.json"]
         assert [name for name in before if name not in report.deleted] == list(kept(directory))
+
+
+def test_a_day_with_the_marks_of_a_merge_is_left_alone_until_they_are_gone(memory: Memory, tmp_path: Path) -> None:
+    with memory.mirror(tmp_path / "notes") as mirror:
+        memory.journal().append("Chose LMDB.", day="2026-11-20")
+        mirror.sync()
+        day = tmp_path / "notes" / "202611" / "20261120.md"
+        ours, theirs = "Ada: the port is 5432.", "Bob: the port is 6543."
+        written = day.read_text()
+        day.write_text(f"{written}\n<<<<<<< HEAD\n{ours}\n=======\n{theirs}\n>>>>>>> origin/main\n")
+        report = mirror.sync()
+        assert (["merge conflict" in each.reason for each in report.problems], report.edits) == ([True], ())
+        day.write_text(f"{written}\n{ours}\n{theirs}\n")
+        report = mirror.sync()
+        assert (report.problems, report.conflicts) == ((), ())
+        notes = [note.text for note in memory.journal().day("2026-11-20")]
+        assert notes == ["Chose LMDB.", f"{ours}\n{theirs}"]
+        memory.journal().append("<<<<<<< a\n=======\n>>>>>>> b", day="2026-11-20")
+        mirror.sync()
+        day.write_text(f"{day.read_text()}\nOne more.\n")
+        assert [edit.text for edit in mirror.sync().edits] == ["One more."], "a note of the log may be about marks"

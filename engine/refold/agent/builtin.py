@@ -42,7 +42,9 @@ def _write_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[s
         checks.invalid(f"unknown action: '{checks.brief(action)[1:-1]}'. Valid actions: {', '.join(_ACTIONS)}")
     for field in _ACTIONS[action]:
         if _text_argument(arguments, field) is None:
-            checks.invalid(f"{action} requires '{field}'")
+            given = arguments.get(field)
+            need = "" if given is None else f" as a string, not {checks.brief(given)}"
+            checks.invalid(f"{action} requires '{field}'{need}")
     key, value, sources = arguments.get("key", ""), arguments.get("value", ""), context.sources(opens=False)
     result: dict[str, Any] = {"status": "ok", "action": action}
     match action:

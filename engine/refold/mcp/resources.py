@@ -400,7 +400,8 @@ def _memories(binding: Binding, address: Address) -> dict[str, Any]:
     if binding.only_project is None and not is_project(binding.memory, address.id):
         _raise_not_found(address, f"there is no project {checks.brief(address.id)}")
     paging = dict(address.paging)
-    offset, limit = paging.get("offset", 0), min(paging.get("limit", PAGE_ENTRIES_MAX), PAGE_ENTRIES_MAX)
+    # A page without entries would name itself as the next one.
+    offset, limit = paging.get("offset", 0), max(min(paging.get("limit", PAGE_ENTRIES_MAX), PAGE_ENTRIES_MAX), 1)
     page, rest = _cut(map(entry_json, project.list(offset=offset, limit=limit + 1)), limit)
     following = None if rest is None else offset + len(page)
     return {"project": address.id, "offset": offset, "memories": page, "next": following}

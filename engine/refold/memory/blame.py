@@ -26,7 +26,7 @@ from refold.memory.core import Core
 from refold.memory.reasons import Revision
 from refold.message import MessageAppended
 from refold.views.board import BOARD, MESSAGES, BoardChanged, BoardMessageAppended
-from refold.views.files import FILES, FileCreated, FileEdited, splice
+from refold.views.files import FILES, FileCreated, FileDeleted, FileEdited, FileRenamed, splice
 from refold.views.profile import PROFILE
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION
@@ -321,12 +321,48 @@ class _LineVersion(NamedTuple):
 
 
 def file_revisions(core: Core, stream: str, path: str, line: int | None, at: int | None) -> list[Revision]:
-    """Return the writer of each line of a file, or of each text that one ``line`` (from 1) had, oldest first."""
+    """Return the writer of each line of a file, or of each text that one ``line`` (from 1) had, oldest first.
+
+    For a path at which no file is any more, these are of the last one, with the event that removed or moved it.
+    """
     until = core.engine.reader.current_head() if at is None else at
-    node = core.read_written(stream, lambda state: state.part(FILES).nodes.get(path), until)
-    if node is None or node.text is None:
+    place = find_file(core, stream, path, until)
+    if place is None:
         raise NotFound(f"there is no file {checks.brief(path)} at seq {until}; memory.files().list() shows all")
-    return _line_revisions(core, stream, node.id, line, until)
+    revisions = _line_revisions(core, stream, place.id, line, place.until)
+    if place.end is not None:
+        event, stamp = place.end
+        times = (stamp.time_ns, stamp.occurred_ns, stamp.actor, stamp.cause)
+        base = Revision(path, None, stamp.seq, stream, fold.NAMES[type(event)], *times, turn_of(core, place.end))
+        revisions.append(replace(base, removed=True))
+    return revisions
+
+
+class FilePlace(NamedTuple):
+    """A file at a path: its id, the last seq at which it was there, and the event that removed or moved it."""
+
+    id: str
+    until: int
+    end: Recorded | None
+
+
+def find_file(core: Core, stream: str, path: str, until: int) -> FilePlace | None:
+    """Return the file at a path, or the last one that was there."""
+
+    def file_at(seq: int) -> str | None:
+        node = core.read_written(stream, lambda state: state.part(FILES).nodes.get(path), seq)
+        return None if node is None or node.text is None else node.id
+
+    file_id = file_at(until)
+    if file_id is not None:
+        return FilePlace(file_id, until, None)
+    for recorded in core.events(EventFilter((), (FileDeleted, FileRenamed)), stream, until=until, backwards=True):
+        event, stamp = recorded
+        if isinstance(event, (FileDeleted, FileRenamed)) and event.path and f"{path}/".startswith(f"{event.path}/"):
+            file_id = file_at(stamp.seq - 1)
+            if file_id is not None:
+                return FilePlace(file_id, stamp.seq - 1, recorded)
+    return None
 
 
 def skill_revisions(core: Core, stream: str, name: str, line: int | None, at: int | None) -> list[Revision]:

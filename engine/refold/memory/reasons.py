@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from refold import fold
 from refold.event import Event, Recorded, Stamp, unpack_json
-from refold.views.board import BoardMessageAppended
+from refold.views.board import BoardChanged, BoardMessageAppended
 
 _SHOWN_CHARS: Final = 60
 _DETAILED_COUNT: Final = 3  # Places of a text whose steps are printed, unless all are requested.
@@ -216,6 +216,8 @@ def _format_field(event: Event, field: str, *, bare: bool) -> str:
             value = value["content"]
     if isinstance(value, float):
         value = f"{value:.3g}"
+    if isinstance(event, BoardChanged) and field == "fields":  # Without the digest of a place.
+        value = tuple(name.partition("@")[0] for name in event.fields)
     if isinstance(value, tuple):
         return shorten(", ".join(map(str, cast("tuple[object, ...]", value))) or "none")
     return shorten(str(value)) if bare and isinstance(value, (str, int)) else _quote(value)
@@ -229,7 +231,7 @@ def _quote(value: object) -> str:
 
 def shorten(text: str) -> str:
     """Return a text as one line of at most 60 characters."""
-    line = " ".join(text[: 4 * _SHOWN_CHARS].split())
+    line = " ".join(text[: 4 * _SHOWN_CHARS].replace("\0", " ").split())
     return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 3]}..."
 
 

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from refold import checks, fold
+from refold.engine import history
 from refold.engine.reader import seq_at_time
 from refold.engine.scan import EventFilter
-from refold.engine.streams import Stream
+from refold.engine.streams import Stream, session_board
 from refold.entry import Entry, MemoryAdded, MemoryMerged, MemoryUnmerged, MemoryUpdated, body_of
 from refold.errors import NotFound
 from refold.event import FLAG_BASE, Event, Recorded, Stamp, StateImported, unpack_json
-from refold.memory.blame import KEY_KINDS, origins
+from refold.memory.blame import KEY_KINDS, find_file, origins
 from refold.memory.core import Core
 from refold.memory.options import conversation_id
 from refold.memory.reasons import shorten
@@ -19,7 +20,7 @@ from refold.message import Message, MessageAppended, MessageReplaced, messages_o
 from refold.results import Hit, Upserted
 from refold.views.board import BoardChanged, BoardMessageAppended
 from refold.views.facts import FACTS
-from refold.views.files import FileCreated, FileEdited
+from refold.views.files import ROOT, FileCreated, FileEdited, FileRenamed
 from refold.views.profile import JournalAppended, Note
 from refold.views.session import SESSION, ContextShown
 from refold.views.skills import SkillLearned, SkillRefined, SkillsSelected
@@ -51,7 +52,8 @@ class Subject(NamedTuple):
 
     def __str__(self) -> str:
         is_named = self.kind in KEY_KINDS and self.key
-        name = f"{self.kind} {self.key!r}" if is_named else f"{self.kind} of seq {self.seq}"
+        key = self.key.partition("@")[0] if self.kind == "board" else self.key.replace("\0", " ")
+        name = f"{self.kind} {key!r}" if is_named else f"{self.kind} of seq {self.seq}"
         return f"{name} in {self.stream}"
 
 
@@ -153,15 +155,22 @@ def _find_by_text(core: Core, text: str, conversation: str | None, at: int) -> l
     """Return the subjects that have the text as id or key, or else those whose events contain it."""
     if not text:
         checks.invalid("x is empty; give a text that something in the log holds")
+    files = [] if conversation is not None or not text.startswith(f"{ROOT}/") else _find_files(core, text, at)
+    if files:
+        return files
     stream = None if conversation is None else f"conversation/{conversation}"
     found, named, whole = dict[Subject, None](), dict[Subject, None](), set[tuple[str, ...]]()
-    for own, until in [(None, at)] if stream is None else origins(core, stream, at):
+    searched = [(None, at)] if stream is None else [*origins(core, stream, at)]
+    searched += [] if conversation is None else [(session_board(conversation), at)]
+    for own, until in searched:
         for recorded in core.events(EventFilter((text.encode(),)), own, until=until):
             for subject in (*_offered_skills(recorded, text), *subjects_of(recorded, text)):
-                known = subject if stream is None else subject._replace(stream=stream)
-                if known.kind in KEY_KINDS and known.key == text:
+                is_on_board = subject.kind.startswith("board")
+                known = subject if stream is None or is_on_board else subject._replace(stream=stream)
+                key = known.key.partition("@")[0] if is_on_board else known.key
+                if known.kind in KEY_KINDS and key == text:
                     named[known._replace(seq=0)] = None
-                elif known.key == text:
+                elif known.key == text or _is_skill_named(recorded.event, text):
                     named[_dedupe(named, known._replace(is_whole=True))] = None
                 elif known.kind not in _LASTING:
                     found[_dedupe(found, known)] = None
@@ -169,7 +178,21 @@ def _find_by_text(core: Core, text: str, conversation: str | None, at: int) -> l
                     found[_dedupe(found, known._replace(text=text))] = None
                     if not holds_text(recorded.event, known.key, text):
                         whole.add(known[:3])
+    if any(each.kind == "skill" and each.key != text for each in named):  # One that was learned has an id.
+        return [each for each in named if (each.kind, each.key) != ("skill", text)]
     return list(named) or [each._replace(is_whole=True) if each[:3] in whole else each for each in found]
+
+
+def _find_files(core: Core, path: str, at: int) -> list[Subject]:
+    """Return the file at a path, or the one that was removed there, in each tree of files; one moved away is not."""
+    names = history.ids(core.engine, core.branch, "files", at=at)
+    places = [find_file(core, f"files/{name}", path, at) for name in names]
+    own = [place.id for place in places if place and not (place.end and isinstance(place.end.event, FileRenamed))]
+    return [subject for file_id in own for subject in _find_by_id(core, file_id, at)]
+
+
+def _is_skill_named(event: Event, text: str) -> bool:
+    return isinstance(event, (SkillLearned, SkillRefined)) and event.name == text
 
 
 def _offered_skills(recorded: Recorded, text: str) -> list[Subject]:

@@ -22,7 +22,7 @@ from refold.event import Event, Recorded
 from refold.limits import MIRROR_FILE_BYTES_MAX
 from refold.memory import options
 from refold.mirror.files import PROFILE_FILE, FileContent, size_problem
-from refold.mirror.notes import heading, lines_digest, merge_notes, note_digest, split_digest
+from refold.mirror.notes import has_conflict, heading, lines_digest, merge_notes, note_digest, split_digest
 from refold.text import blake2b
 from refold.views.profile import JournalAppended, ProfileDeleted, ProfileSet
 

@@ -3,6 +3,7 @@
 A journal only grows, so that text a user adds is taken, and a change of a note is not. Pure.
 """
 
+import re
 from base64 import urlsafe_b64encode
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -61,7 +62,7 @@ class NotesMerge(NamedTuple):
     notes: list[str]
 
 
-_CONFLICT: Final = re.compile(r"^<{7} .*^={7}$.*^>{7} ", re.MULTILINE | re.DOTALL)
+_CONFLICT: Final = re.compile(r"^<{7} .*^={7}\r?$.*^>{7} ", re.MULTILINE | re.DOTALL)
 
 
 def has_conflict(text: str) -> bool:

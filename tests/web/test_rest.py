@@ -431,14 +431,14 @@ def test_a_skill_in_a_file_is_sent_again_once_the_file_has_changed(own: tuple[Te
 def test_a_new_skill_cannot_have_the_name_of_one_in_a_file(own: tuple[TestClient, Path], memory: Memory) -> None:
     answer = own[0].post("/api/skills", json={"name": "greet", "description": "Mine.", "body": "Bow."})
     assert (answer.status_code, "SKILL.md" in answer.json()["detail"]) == (409, True)
-    assert memory.skills.library.list() == []
+    assert "greet" not in {skill.name for skill in memory.skills.library.list()}
 
 
 def test_a_project_that_was_never_written_to_is_not_found(client: TestClient) -> None:
     for method, path in (("GET", ""), ("GET", "/memories"), ("POST", "/prune"), ("POST", "/clear")):
-        assert client.request(method, f"/api/projects/none{path}").status_code == 404
+        assert client.request(method, f"/api/projects/none{path}", json={}).status_code == 404
     assert client.post("/api/projects/none/memories", json={"content": "A fact."}).status_code == 201
-    assert client.post("/api/projects/none/clear").json() == {"cleared": True}
+    assert client.post("/api/projects/none/clear", json={}).json() == {"cleared": True}
     answer = client.post("/api/projects/none/clear", json={"x": 1})
     assert (answer.status_code, answer.json()["detail"]) == (400, "there is no field 'x'; this request takes none")
 

@@ -11,7 +11,7 @@ from refold.engine.reader import RequestTaken
 from refold.errors import InvalidInput, NotFound
 from refold.importers.values import KIND_NAMES, entry_json, event_json, event_name, message_json
 from refold.memory.core import core_of
-from refold.skills.format import Skill
+from refold.skills.format import Skill, SkillSummary
 from refold.text import sha256
 from refold.web import comparison, projects, reasons, views
 from refold.web.parameters import (
@@ -417,10 +417,10 @@ def _library_version(site: Site) -> int:
     return core.version("skills/default")
 
 
-def _mark(*skills: Skill) -> str:
+def _mark(*skills: Skill | SkillSummary) -> str:
     """Return a mark of the contents of skills in files, empty if there are none."""
-    hashes = [skill.hash for skill in skills if skill.source != "generated"]
-    return sha256("".join(hashes).encode()).hex()[:_MARK_DIGITS] if hashes else ""
+    ids = [skill.id for skill in skills if skill.source != "generated"]  # An id has a digest of the content.
+    return sha256(" ".join(ids).encode()).hex()[:_MARK_DIGITS] if ids else ""
 
 
 # The store.

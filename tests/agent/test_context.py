@@ -471,7 +471,7 @@ def test_what_was_shown_comes_along_with_an_export(memory: Memory, tmp_path: Pat
     memory.export(tmp_path / "export")
     with Memory() as other:
         other.add("something else first")
-        other.load(tmp_path / "export", rename={"project/default": "project/moved"})
+        other.load(tmp_path / "export", rename={"project/acme": "project/moved"})
         assert other.rebuild(other.head - memory.head + seq).matches
 
 

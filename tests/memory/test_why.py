@@ -66,6 +66,66 @@ class TestMessages:
             assert left.seq == message.seq
             assert "was never in the window" in left.text
 
+    def test_words_that_a_replacement_took_away_are_gone_with_it(self, memory: Memory) -> None:
+        chat = memory.conversation("c")
+        said = chat.append("user", "I like green tea.")
+        held, early = chat.snapshot("held"), memory.show(memory.context(chat, query="What?"))
+        chat.replace(said, "I like coffee.")
+        replaced = memory.head
+        late = memory.show(memory.context(chat, query="What?"))
+        answer = memory.why("green tea", missing_from=late)
+        assert told(answer) == [("came", said.seq), ("left", replaced), ("shown", early), ("hidden", late)]
+        assert not answer.is_there
+        assert answer.of("left")[0].text.startswith("its content was replaced: ")
+        assert answer.of("hidden")[0].text == (
+            f"the context at seq {late} lacks it: the content of seq {replaced} had taken its place"
+        )
+        searched = memory.why("green tea", missing_from="tea", conversation="c").of("hidden")
+        assert [step.text for step in searched] == [f"the content of seq {replaced} had taken its place"]
+        assert memory.why("I like").is_there
+        assert memory.why(said).is_there
+        assert memory.why("green tea", conversation="c", missing_from=early).of("shown")[-1].seq == early
+        coffee = memory.why("coffee")
+        assert told(coffee) == [("came", said.seq), ("changed", replaced), ("shown", late)]
+        assert coffee.is_there
+        chat.replace(said, "I like green tea, and cake.")
+        again = memory.head
+        assert told(memory.why("green tea"))[:3] == [("came", said.seq), ("left", replaced), ("returned", again)]
+        assert not memory.why("coffee").is_there
+        chat.restore(held)
+        assert told(memory.why("cake"))[-1] == ("left", memory.head)
+        assert memory.why("green tea").is_there
+
+    def test_words_that_a_restore_brought_back_leave_with_their_message(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=20)
+        said = chat.append("user", "I like green tea.", tokens=15)
+        held = chat.snapshot("held")
+        chat.replace(said, "I like coffee.", tokens=15)
+        replaced = memory.head
+        pusher = chat.append("user", "And cake.", tokens=15)
+        assert told(memory.why("green tea")) == [("came", said.seq), ("left", replaced)]
+        assert told(memory.why("coffee"))[-1] == ("left", pusher.seq)
+        chat.restore(held)
+        back = memory.head
+        expected = [("came", said.seq), ("left", replaced), ("returned", back)]
+        assert told(memory.why("green tea")) == expected
+        fork = chat.fork("fork")
+        fork.replace(said, "I like milk.", tokens=15)
+        assert told(memory.why("green tea", conversation="fork"))[-1] == ("left", memory.head)
+        assert memory.why("green tea", conversation="c").is_there
+        last = chat.append("user", "And milk.", tokens=15)
+        assert told(memory.why("green tea", conversation="c")) == [*expected, ("left", last.seq)]
+
+    def test_words_that_a_message_got_after_it_left_were_never_in_the_window(self, memory: Memory) -> None:
+        chat = memory.conversation("c", window_tokens=20)
+        said = chat.append("user", "I like green tea.", tokens=15)
+        pusher = chat.append("user", "And cake.", tokens=15)
+        chat.replace(said, "I like coffee.", tokens=15)
+        replaced = memory.head
+        assert told(memory.why("coffee")) == [("came", said.seq), ("left", pusher.seq), ("changed", replaced)]
+        assert told(memory.why("green tea")) == [("came", said.seq), ("left", pusher.seq)]
+        assert told(memory.why(said.id)) == [("came", said.seq), ("changed", replaced), ("left", pusher.seq)]
+
     def test_a_restore_brings_back_and_takes_away(self, memory: Memory) -> None:
         chat = memory.conversation("c", window_tokens=20)
         first = chat.append("user", "one", tokens=15)

@@ -39,8 +39,8 @@ class Subject(NamedTuple):
     """The subject of a question: its kind, its stream, its id or key, and the seq of the event that brought it.
 
     A key without a seq stands for all its values. A memory stands for the content that the event at ``seq`` gave it, or
-    if it ``is_whole``, for all that it ever had. With a ``text``, a memory, file or skill stands for what it holds of
-    that text.
+    if it ``is_whole``, for all that it ever had. With a ``text``, a memory, message, file or skill stands for what it
+    holds of that text.
     """
 
     kind: str
@@ -172,6 +172,10 @@ def _find_by_text(core: Core, text: str, conversation: str | None, at: int) -> l
                     named[known._replace(seq=0)] = None
                 elif known.key == text or _is_skill_named(recorded.event, text):
                     named[_dedupe(named, known._replace(is_whole=True))] = None
+                elif known.kind == "message":
+                    found[_dedupe(found, known._replace(text=text))] = None
+                    if not _says(recorded, known.key, text):
+                        whole.add(known[:3])
                 elif known.kind not in _LASTING:
                     found[_dedupe(found, known)] = None
                 else:
@@ -239,6 +243,20 @@ def holds_text(event: Event, key: str, text: str) -> bool:
         return True
     content, words, extra = body_of(event, key)
     return text in content or any(text in word for word in words) or text.encode() in (extra or b"")
+
+
+def _says(recorded: Recorded, message_id: str, text: str) -> bool:
+    """Return whether an event gave a message a content with a text."""
+    return any(text in text_of(message) for message in messages_by(recorded) if message.id == message_id)
+
+
+def replacement_of_words(core: Core, subject: Subject, at: int) -> int:
+    """Return the seq of the content without the words of a message that it had at a seq, 0 if it had them."""
+    if not subject.text or subject.is_whole:
+        return 0
+    seq = core.read_written(subject.stream, lambda state: state.part(WINDOW).replaced.get(subject.key), at)
+    seq = seq or subject.seq
+    return 0 if _says(core.event(seq), subject.key, subject.text) else seq
 
 
 def holds_now(core: Core, subject: Subject, at: int) -> bool:

@@ -34,6 +34,7 @@ from refold.memory.subjects import (
     holds_text,
     is_in_window,
     messages_by,
+    replacement_of_words,
     sets_content,
     stays,
 )
@@ -52,6 +53,7 @@ from refold.views.window import MessagesRecalled
 
 _IMPORTANCE_MIN: Final[float] = DEFAULTS.get("min_importance", 0.0)
 _RANKS: Final = {"message": 1, "event": 2}
+_PLACE_TAKEN: Final = "the content of seq {} had taken its place"
 _EVERY: Final = 1_000_000  # More hits than any search returns.
 _SUBJECTS_COUNT_MAX: Final = 20  # Only the newest subjects of a text get an answer.
 _SHOWN_COUNT_MAX: Final = 20  # Only the newest contexts and recalls of a subject are listed.
@@ -111,6 +113,8 @@ def _life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
     else:
         yield from _item_life(core, subject, at)
     shown = exposures(core, subject, at, own)
+    if subject.kind == "message" and _words(subject):
+        shown = [each for each in shown if not replacement_of_words(core, subject, _seen_at(each))]
     if len(shown) > _SHOWN_COUNT_MAX:
         yield Reason(
             "shown", f"{len(shown) - _SHOWN_COUNT_MAX} earlier contexts and recalls showed it too; ask `influence`"
@@ -155,19 +159,56 @@ def _erasures(core: Core, after: int, at: int) -> Iterator[tuple[Recorded, tuple
             yield recorded, recorded.event.seqs
 
 
+def _seen_at(recorded: Recorded) -> int:
+    """Return the seq as of which a context or a recall saw a conversation."""
+    event, seq = recorded.event, recorded.stamp.seq
+    return event.origin if isinstance(event, ContextShown) and not recorded.stamp.erased else seq - 1
+
+
 def _message_life(core: Core, subject: Subject, own: Sequence[Stay], at: int) -> Iterator[Reason]:
     yield from _origin_reasons(core, event_at(core, subject.seq, at), at)
-    for stream, until in reversed(list(origins(core, subject.stream, at))):
-        for recorded in core.events(EventFilter((), (MessageReplaced,)), stream, after=subject.seq, until=until):
-            if getattr(recorded.event, "id", None) == subject.key:
-                yield reason_of("changed", recorded)
+    if _words(subject):
+        yield from _words_life(core, subject, own, at)
+        return
+    for recorded in _events_of(core, EventFilter((), (MessageReplaced,)), subject.stream, subject.seq, at):
+        if getattr(recorded.event, "id", None) == subject.key:
+            yield reason_of("changed", recorded)
     for stay in reversed(own):
-        if stay.came != subject.seq:
-            text = "it came into the window with an earlier state"
-            yield reason_of("returned", core.event(stay.came), text=text)
-        if stay.left:
-            recorded = core.event(stay.left)
-            yield reason_of("left", recorded, text=eviction_text(recorded, subject.key, stay.room))
+        yield from _stay_reasons(core, subject, stay)
+
+
+def _stay_reasons(core: Core, subject: Subject, stay: Stay) -> Iterator[Reason]:
+    if stay.came != subject.seq:
+        text = "it came into the window with an earlier state"
+        yield reason_of("returned", core.event(stay.came), text=text)
+    if stay.left:
+        recorded = core.event(stay.left)
+        yield reason_of("left", recorded, text=eviction_text(recorded, subject.key, stay.room))
+
+
+def _words_life(core: Core, subject: Subject, own: Sequence[Stay], at: int) -> Iterator[Reason]:
+    """Yield how words left the window or came back: with their message, by a replacement, or with an earlier state."""
+    steps = {step.seq: step for stay in own for step in _stay_reasons(core, subject, stay)}
+    sought = EventFilter((), (MessageReplaced,), FLAG_BASE)
+    for recorded in _events_of(core, sought, subject.stream, subject.seq, at):
+        is_base = bool(recorded.stamp.flags & FLAG_BASE)
+        if is_base or getattr(recorded.event, "id", None) == subject.key:
+            steps.setdefault(recorded.stamp.seq, reason_of("" if is_base else "changed", recorded))
+    had_words = is_there = not replacement_of_words(core, subject, subject.seq)
+    for seq, step in sorted(steps.items()):
+        was_there, is_there = is_there, _is_there_after(core, subject, core.event(seq))
+        if was_there and not is_there:
+            is_replaced = step.relation == "changed"
+            yield replace(
+                step, relation="left", text=f"its content was replaced: {step.text}" if is_replaced else step.text
+            )
+        elif is_there and not was_there:
+            yield replace(step, relation="returned" if had_words else "changed")
+        elif step.relation == "changed" and not replacement_of_words(core, subject, seq):
+            yield step
+        elif step.relation == "left" and not had_words:  # The message left before it got the words.
+            yield step
+        had_words |= is_there
 
 
 def _key_life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
@@ -347,7 +388,8 @@ _PRESENT: Final[dict[str, Callable[[State, Subject], bool]]] = {
 def _is_there(core: Core, subject: Subject, at: int) -> bool:
     """Return whether a subject is present at a seq: a message in the window, a key with its value."""
     if subject.kind == "message":
-        return is_in_window(core, subject.stream, subject.key, at)
+        is_held = is_in_window(core, subject.stream, subject.key, at)
+        return is_held and not replacement_of_words(core, subject, at)
     if subject.kind in KEY_KINDS:
         seq = core.read_written(subject.stream, partial(setter_of, subject.kind, subject.key, known=-1), at)
         if seq >= 0 or not subject.seq:  # Otherwise the state does not say which event set it.
@@ -416,6 +458,9 @@ def _search_absence(
     """Yield the reasons that kept a subject out of the hits of a query: a filter, the floor, or its rank."""
     top_k: int = options.get("top_k", 10)
     if subject.kind == "message":
+        if seq := replacement_of_words(core, subject, core.engine.reader.current_head() if at is None else at):
+            yield Reason("hidden", _PLACE_TAKEN.format(seq))
+            return
         hits = messages.search(core, subject.stream, at, query, top_k=_EVERY, roles=None, explain=True)
         yield _rank(hits, top_k, [place for place, hit in enumerate(hits) if hit.entry.id == subject.key], {})
     elif subject.kind == "memory":
@@ -487,6 +532,8 @@ def _context_absence(core: Core, subject: Subject, recorded: Recorded) -> Reason
         return reason_of("hidden", recorded, text=f"{where} was erased: only that there was one is known")
     display = Display.of(core, recorded)
     part = PARTS.get(subject.kind, "")
+    if subject.kind == "message" and (seq := replacement_of_words(core, subject, display.event.origin)):
+        return reason_of("hidden", recorded, text=f"{where} lacks it: {_PLACE_TAKEN.format(seq)}")
     if part and display.shows(subject):
         rank = _rank_text(core, subject, display) if subject.kind == "memory" and display.event.query else ""
         return reason_of("shown", recorded, text=f"{where} shows it in its part {_part_of(subject, display)}{rank}")

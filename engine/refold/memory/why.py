@@ -204,9 +204,7 @@ def _words_life(core: Core, subject: Subject, own: Sequence[Stay], at: int) -> I
             )
         elif is_there and not was_there:
             yield replace(step, relation="returned" if had_words else "changed")
-        elif step.relation == "changed" and not replacement_of_words(core, subject, seq):
-            yield step
-        elif step.relation == "left" and not had_words:  # The message left before it got the words.
+        elif (step.relation == "changed" and is_there) or (step.relation == "left" and not had_words):
             yield step
         had_words |= is_there
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -28,8 +29,10 @@ from refold import (
     StoreFull,
 )
 from refold.engine import transfer
+from refold.engine.reader import Reader
 from refold.engine.scan import events_with
 from refold.memory import Files
+from refold.memory.maintenance import DAY_NS
 from refold.skills import SkillLibrary, SkillRoots
 from tests.support.embedder import Told
 from tests.support.memories import Clock, assert_sound, erase, nested, refused, remembering
@@ -164,7 +167,9 @@ def learn(project: Project, said: Message) -> None:
     project.update(entry, keywords=["pnpm"], category="preference")
     project.reject(project.add("dull", importance=0.01, occurred=1, source_context="because"))
     project.recall("pnpm", conversation="chat", explain=True)
-    project.decay()
+    now_ns = Reader.now_ns
+    with patch.object(Reader, "now_ns", lambda reader: now_ns(reader) + 7 * DAY_NS):  # The clock of the caller stands.
+        project.decay()
     project.prune(0.1)
     project.record_episode("success", session="s", task="install", tools=["bash"])
     project.delete(project.add("x"))

@@ -515,7 +515,7 @@ class TestLoadRefuses:
         "a category that there is not": (lambda lines: event_of(lines, "memory_added").update(category="zzz"), "'zzz'"),
         "an importance over 1": (lambda lines: event_of(lines, "memory_added").update(importance=1e308), "from 0 to 1"),
         "an importance below 0": (
-            lambda lines: event_of(lines, "memories_decayed").update(importances=[-1e308]),
+            lambda lines: event_of(lines, "memories_decayed")["importances"].__setitem__(0, -1e308),
             "from 0 to 1",
         ),
         "a status that there is not": (lambda lines: event_of(lines, "memory_reviewed").update(status=""), "status is"),

@@ -33,12 +33,12 @@ def new_ids(reader: Reader, seqs: Collection[int], bases: Sequence[Base], is_wan
             ids = set(filter(is_wanted, _ids_of(each)))
             if ids:
                 wanted.setdefault(each.number, set()).update(ids)
-    found: dict[int, dict[str, str]] = {}
+    renamed: dict[int, dict[str, str]] = {}
     while wanted:
         kin = relatives(reader, bases, next(iter(wanted)))
         ids = set[str]().union(*(wanted.pop(number) for number in wanted.keys() & kin))
-        found |= _ids_in_family(reader, sorted(kin), ids, seqs)
-    return found
+        renamed |= _ids_in_family(reader, sorted(kin), ids, seqs)
+    return renamed
 
 
 def _ids_in_family(
@@ -53,19 +53,19 @@ def _ids_in_family(
             continue
         strings = set(strings_of(msgspec.msgpack.decode(event.array)))
         taken |= {string for string in strings if string.startswith(ERASED_PREFIX.encode())}
-        held = strings & goes.keys()
-        if held and (event.seq in seqs or event.flags & FLAG_ERASED):
-            holders[event.seq] = {goes[each] for each in held}
-        elif held:
-            goes = {encoded: each for encoded, each in goes.items() if encoded not in held}
-    chosen: dict[str, str] = {}
-    found: dict[int, dict[str, str]] = {}
-    for seq, held in sorted(holders.items()):
-        for each in sorted(held.intersection(goes.values())):
-            if each not in chosen:
-                chosen[each] = _fresh_id(seq, taken)
-            found.setdefault(seq, {})[each] = chosen[each]
-    return found
+        packed = strings & goes.keys()
+        if packed and (event.seq in seqs or event.flags & FLAG_ERASED):
+            holders[event.seq] = {goes[each] for each in packed}
+        elif packed:
+            goes = {each: own_id for each, own_id in goes.items() if each not in packed}
+    fresh: dict[str, str] = {}
+    renamed: dict[int, dict[str, str]] = {}
+    for seq, own_ids in sorted(holders.items()):
+        for own_id in sorted(own_ids.intersection(goes.values())):
+            if own_id not in fresh:
+                fresh[own_id] = _fresh_id(seq, taken)
+            renamed.setdefault(seq, {})[own_id] = fresh[own_id]
+    return renamed
 
 
 def _fresh_id(seq: int, taken: set[bytes]) -> str:

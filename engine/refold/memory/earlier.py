@@ -304,9 +304,12 @@ def _with_answers(
     answers = [_Answers(look, mask) for look, mask in looks]
     known = set[tuple[int, int]]()
     for match in found:
-        rows = answers[match.look].of(match) if (match.seq, match.place) not in known else ()
-        for each in (match, *(_match_of(match.look, looks[match.look][0], row) for row in rows)):
-            if (each.seq, each.place) not in known:
+        if (match.seq, match.place) in known:
+            continue
+        row = answers[match.look].of(match)
+        reply = None if row is None else _match_of(match.look, looks[match.look][0], row)
+        for each in (match, reply):
+            if each is not None and (each.seq, each.place) not in known:
                 known.add((each.seq, each.place))
                 yield each
 
@@ -322,20 +325,20 @@ class _Answers:
         self._after = look.after()
         self._user, self._model = ROLE_NUMBERS["user"], ROLE_NUMBERS["assistant"]
 
-    def of(self, match: "MessageMatch") -> tuple[int, ...]:
-        """Return the row of the answer to a match, none if it is no question of a user or has no short answer."""
+    def of(self, match: "MessageMatch") -> int | None:
+        """Return the row of the answer to a match, `None` if it is no question of a user or has no short answer."""
         return self.of_row(int(((self._look.seqs == match.seq) & (self._look.places == match.place)).argmax()))
 
-    def of_row(self, row: int) -> tuple[int, ...]:
-        """Return the row of the answer to a row, none if it is no question of a user or has no short answer."""
-        look, answer = self._look, ()
+    def of_row(self, row: int) -> int | None:
+        """Return the row of the answer to a row, `None` if it is no question of a user or has no short answer."""
+        look, answer = self._look, None
         if look.roles[row] != self._user or look.questions[row] <= _ASKING_SHARE:
-            return answer
-        row = int(self._after[row])
-        while row >= 0 and look.roles[row] == self._model:
-            answer = (row,) if self._mask[row] else answer
-            row = int(self._after[row])
-        return tuple(row for row in answer if look.lengths[row] <= _ANSWER_WORDS_MAX)
+            return None
+        following = int(self._after[row])
+        while following >= 0 and look.roles[following] == self._model:
+            answer = following if self._mask[following] else answer
+            following = int(self._after[following])
+        return answer if answer is not None and look.lengths[answer] <= _ANSWER_WORDS_MAX else None
 
 
 def _match_of(number: int, look: "MessageView", row: int) -> "MessageMatch":
@@ -415,15 +418,15 @@ def _said_by_users(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteri
     from refold.index.questions import USER  # noqa: PLC0415 - imported on first use
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
-    said, asked = list["MessageMatch"](), list[tuple["MessageMatch", ...]]()
+    said, asked = list["MessageMatch"](), list[tuple["MessageMatch", "MessageMatch"]]()
     for number, (look, mask) in enumerate(looks):
         answers = _Answers(look, mask)
         for row in (mask & (look.roles == ROLE_NUMBERS["user"])).nonzero()[0].tolist():
             own = _match_of(number, look, row)
             if look.questions[row] <= _ASKING_SHARE:
                 said.append(own)
-            elif replies := answers.of_row(row):
-                asked.append((own, *(_match_of(number, look, reply) for reply in replies)))
+            elif (reply := answers.of_row(row)) is not None:
+                asked.append((own, _match_of(number, look, reply)))
     said.sort(key=_place_of, reverse=True)
     asked.sort(key=lambda pair: _place_of(pair[0]), reverse=True)
     groups = [(each,) for each in said]

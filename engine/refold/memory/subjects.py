@@ -160,7 +160,7 @@ def _find_by_text(core: Core, text: str, conversation: str | None, at: int) -> l
         return files
     stream = None if conversation is None else f"conversation/{conversation}"
     found, named, whole = dict[Subject, None](), dict[Subject, None](), set[tuple[str, ...]]()
-    searched = [(None, at)] if stream is None else [*origins(core, stream, at)]
+    searched: list[tuple[str | None, int]] = [(None, at)] if stream is None else [*origins(core, stream, at)]
     searched += [] if conversation is None else [(session_board(conversation), at)]
     for own, until in searched:
         for recorded in core.events(EventFilter((text.encode(),)), own, until=until):

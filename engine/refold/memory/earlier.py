@@ -14,11 +14,11 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold.engine.reader import Reader
-from refold.engine.scan import events_before, places_of
+from refold.engine.scan import EventFilter, events_before, events_with, places_of
 from refold.engine.streams import key_of
 from refold.engine.transaction import erased_count
 from refold.engine.vectors import VectorModel
-from refold.event import ConversationOpened, Event, ForkDropped, Forked, Recorded, StateImported
+from refold.event import ConversationOpened, Event, ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT, EARLIER_MESSAGES_COUNT, PAGE_EVENTS
 from refold.memory import retractions
 from refold.memory.lineage import Lineage, Span, by_stream
@@ -512,8 +512,11 @@ class _NewestEvents:
         self._blocks: OrderedDict[tuple[str, int], _ScopeBlock] = (
             OrderedDict()
         )  # By scope and the place of the first seq.
-        self._scope_of: dict[str, str] = {}
-        self._bases: dict[str, str] = {}  # Fork -> the stream it was forked from.
+        self._begins: dict[tuple[str, int], Recorded | None] = {}  # By stream and the seq of its last drop, or 0.
+        self._early_drops: dict[
+            tuple[str, int], int
+        ] = {}  # By stream and a seq, from before the events that were read.
+        self._forks: set[str] = set()  # Those that were met.
         self._lineage = Lineage(self._reader, branch)
         self._retractions = Retractions()
         self._questions: dict[int, int] = {}  # Seq of a message -> the seq of the one that it answers, or 0.
@@ -535,30 +538,21 @@ class _NewestEvents:
             if event_type in _MESSAGES:
                 home = self._homes.get(number)
                 if home is None:
-                    home = self._homes[number] = self._seqs_of(names.stream(number))
+                    home = self._homes[number] = self._seqs_of(names.stream(number), seq)
                 home.append(seq)
                 continue
             recorded, stream = next(decoded), names.stream(number)
             if stream.startswith(_CONVERSATION):
                 self._homes.pop(number, None)
-                self._take(recorded)
+                self._lineage.take(recorded)
                 if event_type is StateImported:
-                    self._seqs_of(stream).append(seq)
+                    self._seqs_of(stream, seq).append(seq)
             elif stream.startswith(_FACTS):
                 self._retractions.take(recorded)
 
-    def _seqs_of(self, stream: str) -> "array[int]":
-        """Return the seqs of the scope of a conversation."""
-        return self._scopes.setdefault(self._scope_name(stream), array("q"))
-
-    def _take(self, recorded: Recorded) -> None:
-        event, stamp = recorded
-        self._lineage.take(recorded)
-        if isinstance(event, (ConversationOpened, Forked, StateImported)):
-            self._record_project(recorded, event.project)
-        elif isinstance(event, ForkDropped):
-            self._scope_of.pop(stamp.stream, None)
-            self._bases.pop(stamp.stream, None)
+    def _seqs_of(self, stream: str, at: int) -> "array[int]":
+        """Return the seqs of the scope of a conversation at a seq."""
+        return self._scopes.setdefault(self._scope_name(stream, at), array("q"))
 
     def _first_place(self, name: str, end: int) -> int:
         """Return the place of the first of the newest messages of a scope at a seq."""
@@ -574,78 +568,95 @@ class _NewestEvents:
             self._blocks.popitem(last=False)
         return f"{self._branch}:{self.after}:{begin}:{name}", block
 
-    def _record_project(self, recorded: Recorded, project: str | None) -> None:
-        """Record the project of a conversation from the event that began it."""
-        event, stream = recorded.event, recorded.stamp.stream
-        if isinstance(event, Forked) and event.base_stream:
-            base = self._reader.names().stream(event.base_stream)
-            self._bases[stream] = base
-            self._lineage.take(recorded)
-            self._scope_name(base)
-        known = self._scope_of.get(stream, self._root(stream))
-        self._scope_of[stream] = known if project is None else f"project/{project}"
+    # Where a conversation began, and what it is a fork of, can be older than the events that were read. It is looked up
+    # in the log as of a seq, so that it depends neither on where reading began nor on what came later.
 
-    def _scope_name(self, stream: str) -> str:
-        """Return the name of the scope of a conversation, which may have begun before the events that were read."""
-        unmet: list[Recorded] = []  # First events: of the conversation, of what it was forked from, and so on.
-        name = stream
-        while name not in self._scope_of and (first := self._first(name)) is not None:
-            unmet.append(first)
-            if not isinstance(first.event, Forked) or not first.event.base_stream:
+    def _scope_name(self, stream: str, at: int) -> str:
+        """Return the name of the scope of a conversation at a seq: its project, or else what it was forked from."""
+        begin = self._begin(stream, at)
+        if begin is None:
+            return stream
+        event: Any = begin.event
+        if isinstance(event, StateImported) and event.project is None:  # It may have been empty, and opened later.
+            project = self._reader.read(key_of(self._branch, stream), _project, at)
+        else:
+            project = event.project
+        return self._root(stream, begin.stamp.seq) if project is None else f"project/{project}"
+
+    def _root(self, stream: str, at: int) -> str:
+        """Return the conversation from which a conversation was forked at a seq, directly or through others."""
+        while begin := self._begin(stream, at):
+            base = self._base_of(begin)
+            if not base:
                 break
-            name = self._reader.names().stream(first.event.base_stream)
-        for first in reversed(unmet):
-            if isinstance(first.event, ConversationOpened):
-                self._record_project(first, first.event.project)
-            else:  # A fork that was dropped may have begun anew in another project.
-                key = key_of(self._branch, first.stamp.stream)
-                self._record_project(first, self._reader.read(key, _project, self.after))
-        return self._scope_of.get(stream, stream)
+            stream, at = base, begin.stamp.seq - 1
+        return stream
 
-    def _first(self, stream: str) -> Recorded | None:
+    def _base_of(self, begin: Recorded) -> str:
+        """Return the stream that a conversation began from, empty if it began from none but its own."""
+        event = begin.event
+        base = event.base_stream if isinstance(event, (Forked, Restored)) else 0
+        name = self._reader.names().stream(base) if base else ""
+        return "" if name == begin.stamp.stream else name
+
+    def _begin(self, stream: str, at: int) -> Recorded | None:
+        """Return the first event of a conversation after its last drop by a seq, ``None`` if there is none by then."""
+        place = stream, self._lineage.last_drop(stream, at) or self._early_drop(stream, min(at, self.after))
+        begin = self._begins.get(place)
+        if begin is None:
+            begin = self._begins[place] = self._first_after(*place)
+            if begin is not None and self._base_of(begin):
+                self._forks.add(stream)
+        return begin if begin is not None and begin.stamp.seq <= at else None
+
+    def _early_drop(self, stream: str, at: int) -> int:
+        """Return the seq of the last drop of a conversation by a seq that is not after those that were read, or 0."""
+        if (stream, at) not in self._early_drops:
+            sought = EventFilter((), (ForkDropped,))
+            drops = events_with(self._reader, sought, branch=self._branch, stream=stream, until=at, backwards=True)
+            self._early_drops[stream, at] = next((recorded.stamp.seq for recorded in drops), 0)
+        return self._early_drops[stream, at]
+
+    def _first_after(self, stream: str, after: int) -> Recorded | None:
         with self._reader.state_lock:
             slot = self._reader.stream(key_of(self._branch, stream))
-            seq = next(iter(() if slot is None else self._reader.loader.seqs_between(slot, 0, slot.seq)), None)
+            seq = next(iter(() if slot is None else self._reader.loader.seqs_between(slot, after, slot.seq)), None)
             return None if seq is None else self._reader.loader.recorded_events([seq])[0]
-
-    def _root(self, stream: str) -> str:
-        while stream in self._bases:
-            stream = self._bases[stream]
-        return stream
 
     def may_be_retracted(self, seq: int, end: int) -> bool:
         """Return whether anything that a message or the message it answers said was retracted at a seq."""
         if not self._retractions.has_any:
             return False
-        return any(self._retractions.is_touched(each, end) for each in (seq, self._question_of(seq)) if each)
+        return any(self._retractions.is_touched(each, end) for each in (seq, self._question_of(seq, end)) if each)
 
     def is_retracted(self, message: Message, end: int) -> bool:
         """Return whether all that a message said was retracted at a seq, or all that the message it answers said."""
         if not self._retractions.has_any:
             return False
-        question = self._question_of(message.seq)
+        question = self._question_of(message.seq, end)
         if question and self._retractions.hides(question, None, end):
             return True
         return self._retractions.hides(message.seq, f"{message.role}: {text_of(message)}", end)
 
-    def _question_of(self, seq: int) -> int:
-        """Return the seq of the message of the user that a message of a model answers, or 0."""
+    def _question_of(self, seq: int, end: int) -> int:
+        """Return the seq of the user's message that a model's message answers, 0 if it is not among those searched."""
         if seq not in self._questions:
             with self._reader.state_lock:
                 (recorded,) = self._reader.loader.recorded_events([seq])
             event, question = recorded.event, 0
             if isinstance(event, MessageReplaced):
-                question = self._question_of(event.origin)
+                question = self._question_of(event.origin, event.origin)
             elif isinstance(event, MessageAppended) and event.role != "user":
-                before = takewhile(lambda each: each[0] > self.after, events_before(self._reader, seq))
+                after = seq - EARLIER_EVENTS_COUNT
+                before = takewhile(lambda each: each[0] > after, events_before(self._reader, seq))
                 question = next((at for at, each in before if _is_of_user(each)), 0)
             self._questions[seq] = question
-        return self._questions[seq]
+        return self._questions[seq] if self._questions[seq] > end - EARLIER_EVENTS_COUNT else 0
 
     def looks(self, query: EarlierQuery, after: int, end: int) -> "Iterator[tuple[MessageView, Any]]":
         """Yield the rows that a conversation searches, each time with a mask of those it can find."""
         stream, project, shown, model = query.stream, query.project, query.shown, query.meaning and query.meaning.model
-        own = self._scope_name(stream)
+        own = self._scope_name(stream, end)
         common = f"project/{project}"
         for name in dict.fromkeys((common, own)):
             seqs = self._scopes.get(name, ())
@@ -688,17 +699,10 @@ class _NewestEvents:
                 mask |= (look.streams == numbers[home]) & (look.seqs > span.after) & (look.seqs <= span.until)
         return mask & ~np.isin(look.seqs, list(shown))
 
-    def _family(self, stream: str) -> set[str]:
-        """Return a conversation and those with the same origin."""
-        roots: dict[str, str] = {}
-        for fork in self._bases:
-            path, home = list[str](), fork
-            while home in self._bases and home not in roots:
-                path.append(home)
-                home = self._bases[home]
-            roots |= dict.fromkeys(path, roots.get(home, home))
-        root = roots.get(stream, stream)
-        return {stream, root, *(fork for fork, own in roots.items() if own == root)}
+    def _family(self, stream: str, end: int) -> set[str]:
+        """Return a conversation and those with the same origin at a seq."""
+        root = self._root(stream, end)
+        return {stream, root, *(fork for fork in tuple(self._forks) if self._root(fork, end) == root)}
 
     def _spans(self, stream: str, end: int, *, is_common: bool) -> Mapping[str, Sequence[Span]]:
         """Return what a conversation finds of its own family, and of others of which it does not find all.
@@ -709,7 +713,7 @@ class _NewestEvents:
         own = self._lineage.past([stream], end)
         if not is_common:
             return by_stream(own)
-        family, streams = self._family(stream), self._lineage.streams
+        family, streams = self._family(stream, end), self._lineage.streams
         others = self._lineage.past([each for each in streams if each not in family], end)
         spans = [span for span in others if span.stream in streams and span.stream not in family]
         spans += [span for span in own if span.stream in streams or span.stream in family]
@@ -730,14 +734,14 @@ class _NewestEvents:
             return f"it came after seq {end}, as of which the context was built"
         if message.seq <= end - EARLIER_EVENTS_COUNT:
             return f"only the newest {EARLIER_EVENTS_COUNT} events are searched for earlier messages"
-        scope, common = self._scope_name(home), f"project/{project}"
+        scope, common = self._scope_name(home, message.seq), f"project/{project}"
         spans = self._spans(stream, end, is_common=scope == common)
         seqs, first = self._scopes.get(scope, ()), self._first_place(scope, end)
         if first < len(seqs) and message.seq < seqs[first]:
             return f"only the newest {EARLIER_MESSAGES_COUNT} messages of {scope} are searched for earlier ones"
         if any(span.after < message.seq <= span.until for span in spans.get(home, ())):
             return ""
-        if home in spans or home in self._family(stream):
+        if home in spans or home in self._family(stream, end):
             return self._removal(home, message.seq, end) or (
                 f"{home} and {stream} are forks of one conversation, and it was said after they parted"
             )

@@ -66,7 +66,7 @@ class Retractions:
         elif isinstance(event, (MemoryDeleted, ProfileDeleted)):
             self.has_any = True
             self._retract((stream, event.key if isinstance(event, ProfileDeleted) else event.id), seq)
-            self._withdrawing |= dict.fromkeys(event.sources, seq)
+            self._withdrawing = dict.fromkeys(event.sources, seq) | self._withdrawing
         elif isinstance(event, MemoriesCleared):
             self.has_any = True
             for key in self._keys_of(stream):

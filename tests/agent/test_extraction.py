@@ -602,3 +602,40 @@ def test_nobody_at_the_address_is_a_typed_error(tmp_path: Path) -> None:
 def test_a_provider_that_is_none_is_refused(provider: str, url: str | None) -> None:
     with pytest.raises(InvalidInput):
         HttpProvider(provider, "tiny", url=url)
+
+
+@pytest.mark.parametrize(
+    ("content", "keywords", "said"),
+    [
+        ("User no longer owns a car", ["car"], "Sold the Volvo, I go by bike now."),
+        ("User is an owner of two ships", [], "Sold the Volvo, I go by bike now."),
+        ("The user works as a tax adviser", [], "I work in taxes, as an adviser."),
+        ("User drove a Volvo", ["user"], "I drive a Volvo since May, and love it."),
+        ("User owns a boat", ["users"], "My boat is blue, and my boat is fast."),
+        ("User works from home", [], "I work from home."),
+        ("The port of the API is 8080", [], "The API listens on 8080."),
+    ],
+)
+def test_a_memory_is_quoted_from_the_message_that_said_it_whose_words_count(
+    memory: Memory, content: str, keywords: list[str], said: str
+) -> None:
+    chat, texts = memory.conversation("c", project="p"), list[str]()
+    for number, text in enumerate(
+        (
+            "Good morning! My scarf is known. Can you greet each user?",
+            "I work from home.",
+            "I work in taxes, as an adviser.",
+            "The API listens on 8080.",
+            "I drive a Volvo since May, and love it.",
+            "My boat is red.",
+            "My boat is blue, and my boat is fast.",
+            "Sold the Volvo, I go by bike now.",
+        ),
+        1,
+    ):
+        texts.append(text)
+        chat.append("user", text, occurred=number)
+        chat.append("assistant", f"{text} Very well, user.", occurred=number)
+    extract(chat, scripted(PORT | {"content": content, "keywords": keywords}), memory=memory)
+    (entry,) = memory.project("p").list()
+    assert (entry.source_context, entry.occurred_ns) == (f"user: {said}", texts.index(said) + 1)

@@ -4,11 +4,13 @@ The memories of one page of the conversation are written in one commit or not at
 from.
 """
 
+import re
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from itertools import chain
-from math import isfinite
+from math import isfinite, log1p
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -530,29 +532,55 @@ def _erased_seqs(chat: Conversation) -> frozenset[int]:
     return frozenset(stamp.seq for _, stamp in chat.events() if stamp.erased)
 
 
+_EMPTY_TERMS: Final = frozenset(("user",))  # Models begin most facts with it.
+_RUNS: Final = re.compile(r"\w+")
+
+
 class _LessonSource(NamedTuple):
-    """What a lesson comes from: a quotation, if some message has its words, and when that or the newest was said."""
+    """What a lesson comes from: a quotation, unless it seems to hold a secret, and when that was said."""
 
     quote: str | None
     occurred_ns: int | None
 
 
 def _source_of(lesson: Lesson, page: Sequence[Message]) -> _LessonSource:
-    """Quote the message with the most words of a lesson, around the first of them."""
-    words = dict.fromkeys([*keywords_of(lesson.content), *(word.lower() for word in lesson.keywords)])
-    best, most, occurred_ns = "", 0, page[-1].occurred_ns if page else None
-    for message in page:
-        line = _line(message)
-        lowered = line.lower()
-        shared = sum(word in lowered for word in words)
-        if shared > most:
-            best, most, occurred_ns = line, shared, message.occurred_ns
-    if len(best) > EXTRACTED_CONTEXT_CHARS_MAX:
-        lowered = best.lower()
-        first = min(place for word in words if (place := lowered.find(word)) >= 0)
-        begin = max(0, min(first - EXTRACTED_CONTEXT_CHARS_MAX // 4, len(best) - EXTRACTED_CONTEXT_CHARS_MAX))
-        best = best[begin : begin + EXTRACTED_CONTEXT_CHARS_MAX]
-    return _LessonSource(best if best and secret_in(best) is None else None, occurred_ns)
+    """Quote the message of a page that has the rarest words of a lesson, around the first of them.
+
+    Of several, and if none has any, the newest one of a user is meant: it holds where two disagree. A lesson about the
+    user is in the user's own words if these have any of its words.
+    """
+    from refold.index.terms import talk_terms  # noqa: PLC0415 - imported on first use
+
+    texts = [(message, quote_text(text_of(message), "  ")) for message in page]
+    own = [_terms_in(text) for _, text in texts]
+    counts = Counter(term for terms in own for term in terms)
+    lesson_terms = _terms_in(" ".join([lesson.content, *lesson.keywords]))
+    rare = [term for term in lesson_terms if term not in _EMPTY_TERMS and term not in talk_terms()]
+    weights = {term: log1p(len(own) / counts[term]) for term in rare or lesson_terms if counts[term]}
+    is_about_user = not _EMPTY_TERMS.isdisjoint(lesson_terms)
+
+    def key(place: int) -> tuple[bool, float, bool, int]:
+        is_users, weight = page[place].role == "user", sum(weights[term] for term in weights if term in own[place])
+        return is_about_user and is_users and weight > 0, weight, is_users, place
+
+    places = [place for place, (_, text) in enumerate(texts) if text]
+    if not places:
+        return _LessonSource(None, page[-1].occurred_ns if page else None)
+    message, text = texts[max(places, key=key)]
+    quote = f"{message.role}: {text}"
+    if len(quote) > EXTRACTED_CONTEXT_CHARS_MAX:
+        runs = (run for run in _RUNS.finditer(text) if not weights.keys().isdisjoint(_terms_in(run.group())))
+        first = len(quote) - len(text) + next((run.start() for run in runs), 0)
+        begin = min(first - EXTRACTED_CONTEXT_CHARS_MAX // 4, len(quote) - EXTRACTED_CONTEXT_CHARS_MAX)
+        quote = quote[max(begin, 0) :][:EXTRACTED_CONTEXT_CHARS_MAX]
+    return _LessonSource(quote if secret_in(quote) is None else None, message.occurred_ns)
+
+
+def _terms_in(text: str) -> dict[str, None]:
+    """Return the terms of a text, all forms of an irregular word as one."""
+    from refold.index.terms import forms_of, terms_of  # noqa: PLC0415 - imported on first use
+
+    return dict.fromkeys(forms_of(term, "porter")[0] for term in terms_of(text, "porter")[0])
 
 
 def _write(

@@ -155,13 +155,13 @@ def test_a_directory_of_sets_is_measured(tmp_path: Path, refold: Run) -> None:
     assert [each["budget"] for each in first["figures"]] == [budget for budget in BUDGETS for _ in SYSTEMS]
 
 
-def test_where_the_data_are_not_it_says_where_to_get_them(tmp_path: Path, refold: Run) -> None:
+def test_where_the_data_are_not_it_fails_and_says_where_to_get_them(tmp_path: Path, refold: Run) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
-        said = refold("bench", "agent", path)
-        assert (said.code, said.err) == (0, "")
-        assert "https://github.com/snap-research/LoCoMo" in said.out
-        assert "https://github.com/mohammadtavakoli78/BEAM" in said.out
-    assert refold("bench", "agent", tmp_path, "--json").json["sets"] == []
+        for options in ((), ("--json",)):
+            said = refold("bench", "agent", path, *options)
+            assert (said.code, said.out) == (1, "")
+            assert "https://github.com/snap-research/LoCoMo" in said.err
+            assert "https://github.com/mohammadtavakoli78/BEAM" in said.err
 
 
 def test_a_file_without_evidence_is_refused(tmp_path: Path, refold: Run) -> None:

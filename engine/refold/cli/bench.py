@@ -8,7 +8,7 @@ import click
 
 from refold.cli.output import Line, progress_bar
 from refold.cli.root import Output, cli, verb
-from refold.errors import InvalidInput
+from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from refold.evaluation.agent import Presence
@@ -279,9 +279,9 @@ def _row_name(each: "Eviction") -> str:
 
 _SETS: Final = ("locomo*.json", "beam*.jsonl")
 _WHERE: Final = (
-    "LoCoMo (CC BY-NC 4.0): data/locomo10.json of https://github.com/snap-research/LoCoMo",
-    "BEAM (CC BY-SA 4.0): https://github.com/mohammadtavakoli78/BEAM, chats/100K, each a line of a beam.jsonl:",
-    '  {"id", "messages": [{"id", "role", "batch", "content"}], "questions": [{"question", "source_chat_ids"}]}',
+    "get LoCoMo (CC BY-NC 4.0), data/locomo10.json of https://github.com/snap-research/LoCoMo, or BEAM (CC BY-SA 4.0), "
+    "chats/100K of https://github.com/mohammadtavakoli78/BEAM, each chat as a line of a beam.jsonl: "
+    '{"id", "messages": [{"id", "role", "batch", "content"}], "questions": [{"question", "source_chat_ids"}]}'
 )
 
 
@@ -319,10 +319,7 @@ def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: b
 
     files = [path] if path.is_file() else [file for form in _SETS for file in sorted(path.rglob(form))]
     if not files:
-        advice = (
-            f"there is no {' or '.join(_SETS)} in {path}; refold does not include the data, which you can get from:"
-        )
-        return Output({"data": path.name, "sets": []}, [advice, *_WHERE])
+        raise NotFound(f"there is no {' or '.join(_SETS)} in {path}; refold does not include the data: {_WHERE}")
     document: list[dict[str, Any]] = []
     lines: list[Line] = []
     for file in files:

@@ -50,7 +50,27 @@ ABOUT_THE_PAST = (
     "Summarize our previous conversations.",
     "Wor\u00fcber haben wir letztes Mal gesprochen?",
 )
-TALK = ("Hi again!", "Thanks!", "How are you?", "Tell me more", "What do you think?", "Great, let's do that.")
+TALK = (
+    "Hi again!",
+    "Thanks!",
+    "How are you?",
+    "Tell me more",
+    "What do you think?",
+    "Great, let's do that.",
+    "Tell me a joke",
+    "Haha cool",
+    "That's hilarious!",
+    "Danke sch\u00f6n!",
+    "Wie geht's?",
+    "Merci beaucoup !",
+    "Bonjour, \u00e7a va ?",
+    "Muchas gracias",
+    "Come stai?",
+    "Tudo bem?",
+    "Dank je wel!",
+    "Erz\u00e4hl mir einen Witz",
+    "\u0421\u043f\u0430\u0441\u0438\u0431\u043e!",
+)
 
 
 @pytest.fixture
@@ -80,6 +100,8 @@ def test_a_question_in_other_words_brings_all_that_users_said(told: Memory) -> N
 
 def test_small_talk_brings_nothing(told: Memory) -> None:
     assert [earlier(told, text) for text in TALK] == [""] * len(TALK)
+    for text in ("Which joke did I tell you?", "Tell me a story about my cat", "Danke, was isst Mira?"):
+        assert "coriander" in earlier(told, text)
 
 
 @pytest.mark.parametrize("question", [*ABOUT_THE_USER, *ABOUT_THE_PAST])

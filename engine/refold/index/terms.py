@@ -502,3 +502,53 @@ def is_question(text: str) -> bool:
     (True, False)
     """
     return question_share(text) > 0 or next(iter(words(text)), "") in _ASKING or _REQUEST.search(text) is not None
+
+
+# Words that are small talk in a text that asks nothing and has no others but everyday talk: thanks, greetings, praise
+# and laughter in English, German, French, Spanish, Italian, Portuguese, Dutch and Russian. Elsewhere they can be a
+# subject.
+
+_COURTESIES: Final = (
+    "abend absolutely adeus adios agreed alright amazing arrivederci avond awesome beaucoup bedankt bem bene bien "
+    "boa bom bon bonjour bonne bonsoir brilliant buena buenas bueno buenos buona buonanotte buonasera buongiorno "
+    "bye cheers ciao claro congrats congratulations coucou cute dag dank danke dankjewel dia dias doei excellent "
+    "fantastic favor favore funny gedaan genau genial gern gerne geschehen goede goedemorgen goedenavond goodbye "
+    "gracias grazie gut gute guten guter gutes hallo hilarious hoi hola huh impressive incredible journee klar leuk "
+    "lovely merci mille moin morgen muchas muchisimas nacht nada nah nein noche noches noite nope notte nuit "
+    "obrigada obrigado ola oops oui perfecto perfekt perfetto prego prima rien rofl salut schon sehr sense servus "
+    "sim soiree super tag tarde tardes tchau thx toll tres tschuss tutto ty vale valeu vielen wel whoa woah yay yep "
+    "yup \u0431\u043e\u043b\u044c\u0448\u043e\u0435 "
+    "\u0437\u0434\u0440\u0430\u0432\u0441\u0442\u0432\u0443\u0439\u0442\u0435 \u043f\u043e\u043a\u0430 "
+    "\u043f\u0440\u0438\u0432\u0435\u0442 \u0441\u043f\u0430\u0441\u0438\u0431\u043e "
+    "\u0445\u043e\u0440\u043e\u0448\u043e"
+)
+_LAUGHTER: Final = re.compile("a?(?:[hj][aei])+h?|h+m+|lo+l|lmao+")
+# Questions for how someone is, and requests to make something up, which nothing that was said answers.
+_IDLE: Final = re.compile(
+    r"(?:(?:hi|hey|hello|hallo|hoi|bonjour|salut|hola|ciao|ola|\u043f\u0440\u0438\u0432\u0435\u0442) )?(?:"
+    r"(?:please )?tell (?:me|us) (?:an?|another|some)(?: \w+){0,2} (?:jokes?|riddles?|stor(?:y|ies))(?: please)?|"
+    r"(?:und )?wie gehts?(?: es)?(?: (?:dir|euch|ihnen))?(?: heute)?|"
+    r"(?:comment )?(?:ca|tu|vous)? ?(?:va|vas)(?: bien)?|comment allez vous|"
+    r"(?:que tal|como (?:estas?|te va|vai|esta voce))(?: hoy)?|come (?:stai|va|sta)|tudo bem|"
+    r"hoe gaat het(?: met (?:je|jou|u))?|\u043a\u0430\u043a \u0434\u0435\u043b\u0430|"
+    r"erzahle? (?:mir|uns) (?:noch )?einen witz|raconte (?:moi|nous) une(?: autre)? blague|"
+    r"cuenta(?:me|nos) (?:un|otro) chiste|racconta(?:mi|ci) (?:una|un altra) barzelletta|"
+    r"(?:me )?cont[ae](?: me)? (?:uma|outra) piada|vertel (?:(?:me|ons) )?(?:nog )?een mop)"
+)
+
+
+@cache
+def _courtesies() -> frozenset[str]:
+    return frozenset(_COURTESIES.split())
+
+
+def is_small_talk(text: str) -> bool:
+    """Return whether a text only greets, thanks, praises or laughs, asks how someone is, or for a joke or a story.
+
+    >>> is_small_talk("Haha, cool"), is_small_talk("Tell me a joke!"), is_small_talk("Which joke did I tell?")
+    (True, True, False)
+    """
+    if _IDLE.fullmatch(" ".join(map(without_accents, words(text)))):
+        return True
+    rest = [] if is_question(text) else words_of(subject_of(text))[0]
+    return bool(rest) and all(word in _courtesies() or _LAUGHTER.fullmatch(word) for word in rest)

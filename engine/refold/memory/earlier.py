@@ -246,16 +246,19 @@ class Criteria(NamedTuple):
 
 def criteria_of(query: str) -> Criteria:
     """Judge a query by the words that say what it is about."""
-    from refold.index.questions import PAST, asked_about  # noqa: PLC0415 - imported on first use
-    from refold.index.terms import fact_words, is_question, strip_contractions, subject_of, words_of  # noqa: PLC0415
+    from refold.index import terms  # noqa: PLC0415 - imported on first use
+    from refold.index.questions import PAST, asked_about  # noqa: PLC0415
 
     about = asked_about(query)
     if about:
         reason = "it asks about earlier conversations as a whole" if about == PAST else _NEWEST
         return Criteria((), query, is_question=True, reason=reason, about=about)
     query = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
-    text, asks = strip_contractions(query), is_question(query)
-    subject = tuple(dict.fromkeys(words_of(subject_of(text))[0] or (fact_words(text) if asks else ())))
+    text, asks = terms.strip_contractions(query), terms.is_question(query)
+    if terms.is_small_talk(text):
+        return Criteria((), text, asks, "it is small talk")
+    found = terms.words_of(terms.subject_of(text))[0] or (terms.fact_words(text) if asks else ())
+    subject = tuple(dict.fromkeys(found))
     if not subject:
         return Criteria((), text, asks, "all of its words are everyday talk")
     if len(subject) < _WORDS_MIN and not asks:

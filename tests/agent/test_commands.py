@@ -393,10 +393,11 @@ def test_the_profile_forgets_too(memory: Memory) -> None:
 
     default_hooks(memory)
     model = Model(*[Reply("Done.")] * 6)
+    profile.set("partner", "Tom Baker")
     shown, notices = model.heard("Forget about Tom Baker.")
     assert notices == (
         "Forgot 1 memory: My boyfriend is Tom Baker.",
-        "Forgot 1 fact of the profile: partner: Tom Baker, her boyfriend",
+        "Forgot 1 fact of the profile: partner: Tom Baker",
     )
     assert "her boyfriend" not in shown
     assert "the memory has forgotten 1 memory and 1 fact of the profile. Do not store it again." in shown
@@ -408,6 +409,47 @@ def test_the_profile_forgets_too(memory: Memory) -> None:
     assert model.heard("Forget that my name is Bob.")[1] == ("Nothing was found to forget",)
     assert model.heard("Forget that my name is Ann.")[1] == ("Forgot 1 fact of the profile: user_name: Ann",)
     assert profile.items() == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "text", "left", "kept"),
+    [
+        ({"brother": "Tom likes tea"}, "Forget that I like tea.", {"brother": "Tom likes tea"}, ["brother"]),
+        ({"brother": "likes tea"}, "Forget that I like tea.", {"brother": "likes tea"}, ["brother"]),
+        ({"wife_likes": "tea"}, "Forget that I like tea.", {"wife_likes": "tea"}, ["wife likes"]),
+        ({"likes": "all except tea"}, "Forget that I like tea.", {"likes": "all except tea"}, ["likes"]),
+        ({"likes": "tea"}, "Forget that I like tea.", {}, []),
+        ({"likes": "cycling, tea, opera"}, "Forget that I like tea.", {"likes": "cycling, opera"}, []),
+        ({"likes": "tea; opera", "dislikes": "tea, rain"}, "Forget about tea.", None, ["likes", "dislikes"]),
+        ({"likes": "green tea, black tea"}, "Forget about tea.", None, ["likes"]),
+        ({"likes": "tea, green tea"}, "Forget about tea.", None, ["likes"]),
+        ({"allergies": "nuts, milk"}, "Forget about milk.", {"allergies": "nuts"}, []),
+        ({"allergies": "nuts, milk"}, "Forget about my allergies to milk.", {"allergies": "nuts"}, []),
+        ({"allergies": "nuts, milk"}, "Forget about my allergies.", {}, []),
+        ({"allergies": "nuts, milk"}, "Forget that I am allergic to milk.", None, ["allergies"]),
+        ({"address": "Main Road 5, Graz, Austria"}, "Forget about Graz.", None, ["address"]),
+        ({"partner": "Tom Baker, her boyfriend"}, "Forget about Tom Baker.", None, ["partner"]),
+        ({"pets": "cat Tom, dog Rex"}, "Forget about my dog.", None, ["pets"]),
+        ({"phone": "0123", "sos": "Anna, phone 0456"}, "Forget about my phone.", {"sos": "Anna, phone 0456"}, ["sos"]),
+        ({"os": "Linux"}, "Forget about os", {}, []),
+        ({"age": "7"}, "Forget that my age is 7.", {}, []),
+        ({"size": "M"}, "Forget that my size is L.", {"size": "M"}, ["size"]),
+    ],
+)
+def test_only_what_was_said_is_forgotten_of_the_profile(
+    memory: Memory, facts: dict[str, str], text: str, left: dict[str, str] | None, kept: list[str]
+) -> None:
+    profile = memory.profile()
+    for key, value in facts.items():
+        profile.set(key, value)
+    notices = asked(memory, text)[1]
+    assert dict(profile.items()) == (facts if left is None else left)
+    again = [notice.partition(' To forget it, say "')[2].strip('"') for notice in notices if "keeps" in notice]
+    assert again == [f"Forget about {key}" for key in kept]
+    for request in again:
+        asked(memory, request)
+    if kept:
+        assert profile.items() == []
 
 
 def test_the_model_is_told_what_was_stored_and_what_was_refused(memory: Memory) -> None:

@@ -1,5 +1,6 @@
 """The memory's own hooks: load memories, follow user commands, inject skills, and extract memories at the end."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -60,6 +61,10 @@ _EMPTY_WORDS: Final = frozenset(
         "with",
     )
 )
+
+# A value of the profile is a list if its key is in the plural ("allergies") and its items are separated.
+_PLURAL: Final = re.compile(r"(?<![sui])s\Z", re.IGNORECASE)
+_SEPARATOR: Final = re.compile(r"\s*[,;\u3001\uff0c\uff1b]\s*")
 
 # A function of the context and the user's message that returns text to show to the model beside it, or `None`.
 SkillInjector: TypeAlias = Callable[[HookContext, str], str | None]
@@ -319,16 +324,19 @@ def _forget(context: HookContext, text: str, command: ForgetCommand) -> str:
     def forget(sources: Sequence[Any]) -> None:
         for entry in entries:
             project.delete(entry.id, sources=sources)
-        for key, _ in facts:
-            profile.delete(key, sources=sources)
+        for key, _, rest in facts:
+            if rest is None:
+                profile.delete(key, sources=sources)
+            else:
+                profile.set(key, rest, sources=sources)
 
     context.write(text, forget)
     if entries or not facts:
         context.notify(notice)
     if facts:
-        listing = "; ".join(f"{key}: {value}" for key, value in facts)
+        listing = "; ".join(f"{key}: {value}" for key, value, _ in facts)
         context.notify(f"Forgot {pluralize(len(facts), 'fact')} of the profile: {listing}")
-    for key, value in similar:
+    for key, value, _ in similar:
         again = _request_for(_words_of(key), "about", text, command)
         context.notify(f'The profile keeps {key}: {value}. To forget it, say "{again}"')
     counts = [pluralize(len(entries), "memory", "memories")] if entries else []
@@ -338,28 +346,66 @@ def _forget(context: HookContext, text: str, command: ForgetCommand) -> str:
     return f"{told} The profile still has a fact like it." if similar else told
 
 
-def _find_facts(
-    items: Sequence[tuple[str, str]], command: ForgetCommand
-) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the facts of a profile to forget, and others whose value a statement names.
+class _Fact(NamedTuple):
+    """A fact of a profile; of one that is a list, an item and what is left of the value without it."""
 
-    Key and value together must contain every word. A subject means all such facts, and a statement the one with the
-    fewest other words, unless it contradicts the statement.
+    key: str
+    value: str
+    rest: str | None = None
+
+
+def _find_facts(items: Sequence[tuple[str, str]], command: ForgetCommand) -> tuple[list[_Fact], list[_Fact]]:
+    """Return the facts of a profile to forget, and others that have the words of the request, or some of them.
+
+    A statement means a fact whose key and value together say exactly that, and a subject one whose key or value is
+    exactly that. Of a list, only the item goes that is meant, and nothing if that could be several. A fact that
+    contradicts the request is never meant.
     """
-    words = [word for word in short_words(command.query) if word not in _EMPTY_WORDS]
-    facts: list[tuple[str, str]] = []
-    similar: list[tuple[str, str]] = []
+    facts, parts, similar = list[_Fact](), list[_Fact](), list[_Fact]()
     for key, value in items:
-        text, values = f"{_words_of(key)}: {value}", short_words(value)
-        if contradiction(text, command.query, denials=not command.is_subject):
+        fact, listed = _Fact(key, value), _items_of(key, value)
+        if contradiction(f"{_words_of(key)}: {value}", command.query, denials=not command.is_subject):
             continue
-        if words and all(_has_word(text, word) for word in words):
-            facts.append((key, value))
-        elif not command.is_subject and values and all(any(_is_same(each, word) for word in words) for each in values):
-            similar.append((key, value))
-    if facts and not command.is_subject:
-        facts = [min(facts, key=lambda fact: len(short_words(" ".join(fact))))]
-    return facts[:_FOUND_COUNT_MAX], similar
+        if _is_meant(fact, command):
+            facts.append(fact)
+        elif len(meant := [item for item in listed if _is_meant(item, command)]) == 1:
+            parts += meant
+        elif _covers(f"{_words_of(key)} {value}", command.query) or (
+            not command.is_subject and any(_covers(command.query, each.value) for each in (fact, *listed))
+        ):
+            similar.append(fact)
+    if len(parts) > 1:
+        wholes = dict(items)
+        similar, parts = [*similar, *(_Fact(part.key, wholes[part.key]) for part in parts)], []
+    return [*facts, *parts][:_FOUND_COUNT_MAX], similar
+
+
+def _items_of(key: str, value: str) -> list[_Fact]:
+    """Return the items of a list under a key in the plural."""
+    separator = _SEPARATOR.search(value)
+    if separator is None or _PLURAL.search(key) is None:
+        return []
+    items = [item for item in _SEPARATOR.split(value.strip()) if item]
+    rests = (separator.group().join(items[:place] + items[place + 1 :]) for place in range(len(items)))
+    return [_Fact(key, item, rest) for item, rest in zip(items, rests, strict=True) if rest]
+
+
+def _is_meant(fact: _Fact, command: ForgetCommand) -> bool:
+    query, key = command.query, " ".join(word for word in words_of(_words_of(fact.key)) if word != "user")
+    has_value, has_key = _covers(query, fact.value), _covers(query, key)
+    if not _covers(f"{_words_of(fact.key)} {fact.value}", query):
+        return False
+    if fact.rest is not None and _covers(fact.rest, fact.value):
+        return False
+    if command.is_subject:
+        return has_value or (fact.rest is None and has_key and _covers(_words_of(fact.key), query))
+    return has_value and (has_key or not key)
+
+
+def _covers(text: str, other: str) -> bool:
+    """Return whether a text has all words of another, which has some."""
+    own = [word for word in short_words(other) or words_of(other) if word not in _EMPTY_WORDS]
+    return bool(own) and all(_has_word(text, word) or word in words_of(text) for word in own)
 
 
 def _words_of(key: str) -> str:

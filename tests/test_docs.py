@@ -153,7 +153,7 @@ def test_the_real_model_of_the_quickstart_talks_to_an_endpoint(tmp_path: Path, m
     (path, key, first), (_, _, second) = _Endpoint.requests
     assert (path, key, first["model"]) == ("/v1/chat/completions", "Bearer some-key", "some-model")
     assert "memory_set" in [tool["function"]["name"] for tool in first["tools"]]
-    assert [message["role"] for message in second["messages"]] == ["system", "system", "user", "assistant", "tool"]
+    assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "tool"]
     assert second["messages"][-1]["tool_call_id"] == "call-7"
 
 

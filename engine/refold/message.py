@@ -269,18 +269,14 @@ def replace_content(message: Message, event: MessageReplaced, stamp: Stamp) -> M
     return Message(_with_content(event, pinned=message.pinned), own)
 
 
-def system_message(text: str, stamp: Stamp) -> Message:
-    """Return a system message that is in no log, for a request to a model."""
-    event = MessageAppended((), "", role="system", tokens=0, pinned=False, call_ids=(), answers=None, text=text)
-    return Message(event, stamp)
-
-
 def with_preface(message: Message, text: str) -> Message:
-    """Return a message whose content has a text in front, as a block of its own."""
-    content = message.content
-    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
-    packed = pack_json([{"type": "text", "text": text}, *blocks])
-    return Message(msgspec.structs.replace(message.event, text=None, parts=packed), message.stamp)
+    """Return a message whose content has a text in front, which is a block of its own if the content is blocks."""
+    event, content = message.event, message.content
+    if isinstance(content, list):
+        event = msgspec.structs.replace(event, parts=pack_json([{"type": "text", "text": text}, *content]))
+    else:
+        event = msgspec.structs.replace(event, text=f"{text}\n{content or ''}")
+    return Message(event, message.stamp)
 
 
 def _with_content(event: MessageReplaced, *, pinned: bool) -> MessageAppended:

@@ -62,12 +62,12 @@ def test_the_whole_text_is_this_one(memory: Memory) -> None:
     )
     assert (context.text, context.system) == (f"{lasting}\n\n{volatile}", lasting)
     assert [part.tier for part in context.parts] == ["stable"] * 2 + ["semi-stable"] * 4 + ["volatile"] * 2
-    late, question = {"role": "system", "content": volatile}, {"role": "user", "content": "Hello!"}
-    assert context.messages() == context.messages("ollama") == [{"role": "system", "content": lasting}, late, question]
-    texts = [volatile, "Hello!"]
-    assert context.messages("anthropic") == [{"role": "user", "content": [{"type": "text", "text": t} for t in texts]}]
-    assert context.messages("gemini") == [{"role": "user", "parts": [{"text": text} for text in texts]}]
-    assert [row["role"] for row in context.messages("openai-responses")] == ["system", "system", "user"]
+    question = f"{volatile}\n\n[Message]\nHello!"
+    whole = [{"role": "system", "content": lasting}, {"role": "user", "content": question}]
+    assert context.messages() == context.messages("ollama") == whole
+    assert context.messages("anthropic") == [{"role": "user", "content": [{"type": "text", "text": question}]}]
+    assert context.messages("gemini") == [{"role": "user", "parts": [{"text": question}]}]
+    assert [row["role"] for row in context.messages("openai-responses")] == ["system", "user"]
 
 
 def test_the_blocks_for_anthropic_are_cached_up_to_what_is_stable_and_to_what_nearly_is(memory: Memory) -> None:
@@ -79,13 +79,13 @@ def test_the_blocks_for_anthropic_are_cached_up_to_what_is_stable_and_to_what_ne
     assert all("cache_control" not in block for block in context.system_blocks(cache=False))
 
 
-def test_what_changes_often_is_in_front_of_the_question_until_it_is_answered(memory: Memory) -> None:
+def test_what_changes_often_is_in_the_message_of_the_user_until_it_is_answered(memory: Memory) -> None:
     chat = filled(memory)
     call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     chat.append("assistant", None, tool_calls=[call])
     chat.append("tool", "17", tool_call_id="x")
     roles = [message["role"] for message in memory.context(chat).messages()]
-    assert roles == ["system", "system", "user", "assistant", "tool"]
+    assert roles == ["system", "user", "assistant", "tool"]
     chat.append("assistant", "It is 17.")
     context = memory.context(chat, query="And now?")
     assert context.system == context.text

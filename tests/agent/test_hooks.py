@@ -238,7 +238,8 @@ def test_what_hooks_inject_beside_a_message_is_joined_and_becomes_metadata(memor
     assert built.text == (
         "[skill:one]\nDo one.\n[/skill]\n\n[skill:two]\nDo two.\n[/skill]\n\n[For This Message]\none\ntwo"
     )
-    assert built.messages()[-1] == {"role": "user", "content": "hi"}
+    assert built.messages()[-1] == {"role": "user", "content": "[For This Message]\none\ntwo\n\n[Message]\nhi"}
+    assert context.conversation.window()[-1].content == "hi"
     context.conversation.append("user", "and now?")
     assert memory.context(context.conversation, tools=()).parts == (), "it belongs to one message"
     context.conversation.append("user", "x", metadata={"refold_injected": {"text": 5}})

@@ -185,7 +185,8 @@ def test_a_call_that_fills_the_window_leaves_the_question(memory: Memory) -> Non
     chat = memory.conversation("c", window_tokens=300)
     loop = AgentLoop(memory, chat, model)
     assert loop.run("Note the x.").text == "Noted."
-    assert model.asked[1][-1] == {"role": "user", "content": "Note the x."}
+    assert model.asked[1][-1]["role"] == "user"
+    assert model.asked[1][-1]["content"].endswith("\n\n[Message]\nNote the x.")
 
 
 # What a question is, in random conversations.

@@ -227,8 +227,8 @@ def test_a_turn_calls_tools_until_the_model_answers(memory: Memory) -> None:
     assert chat.window()[4].content == '{"entries":{"name":"Alice"},"notes":[]}'
     assert chat.session.calls() == {"memory_read": 1, "memory_write": 1}
     assert "[Working Memory]" not in str(model.asked[0])
-    assert [message["role"] for message in model.asked[1]] == ["system", "system", "user", "assistant", "tool"]
-    assert "  name: Alice" in model.asked[1][1]["content"]
+    assert [message["role"] for message in model.asked[1]] == ["system", "user", "assistant", "tool"]
+    assert model.asked[1][1]["content"].endswith("  name: Alice\n\n[Message]\nI am Alice.")
     assert_sound(memory)
 
 
@@ -243,7 +243,7 @@ def test_a_prompt_cache_keeps_the_conversation_before_the_question(memory: Memor
     loop.run("Take notes.")
     loop.run("Is that all?")
     first, last = model.asked[0], model.asked[-1]
-    assert len(first) == 42
+    assert first[41] == {"role": "user", "content": "Take notes."}
     for asked in model.asked[1:]:
         assert asked[:41] == first[:41], "no step changes what comes before the question"
     assert last[41] == first[41]

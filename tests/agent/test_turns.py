@@ -280,8 +280,9 @@ def test_a_skill_is_never_the_users_words_nor_the_query(memory: Memory) -> None:
     loop = AgentLoop(memory, chat, model)
     loop.run("Which port does the database have?")
     first = model.asked[0]
-    assert [message["role"] for message in first] == ["system", "system", "user"]
-    assert first[2]["content"] == "Which port does the database have?"
+    assert [message["role"] for message in first] == ["system", "user"]
+    question = "Which port does the database have?"
+    assert first[1]["content"] == f"[For This Message]\nThe user is in a hurry.\n\n[Message]\n{question}"
     assert "port 6543" in first[0]["content"], "the message finds memories, not what is beside it"
     for asked in model.asked:
         assert asked[0]["content"].count("[skill:writer]") == 1

@@ -57,7 +57,7 @@ from refold.memory.earlier import Earlier
 from refold.memory.memory import Memory
 from refold.memory.options import day_at, days_before
 from refold.memory.project import Project
-from refold.message import INJECTED_KEY, PROMPT_ROLES, Message, system_message, text_of, with_preface
+from refold.message import INJECTED_KEY, PROMPT_ROLES, Message, text_of, with_preface
 from refold.text import sha256
 from refold.views.episodes import EPISODES, Episode
 from refold.views.facts import FACTS
@@ -221,8 +221,9 @@ class Recipe(NamedTuple):
 class Context(Struct, frozen=True):
     """The input of a model for a conversation: the non-empty parts and the messages, as of `seq`.
 
-    Volatile parts stand in front of the question that is being answered, the others before all messages. So whatever
-    changes from one request to the next comes late, and a provider's prompt cache keeps the conversation before it.
+    Volatile parts stand in the message that is being answered, in front of the user's words, and the others before all
+    messages. So whatever changes from one request to the next comes late, and a provider's prompt cache keeps the
+    conversation before it.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -288,16 +289,16 @@ class Context(Struct, frozen=True):
         Otherwise as `Conversation.messages`.
         """
         leading, volatile, place = self._split()
-        window, is_apart = list(self.window), format in wires.APART
-        if volatile and is_apart:
-            window[place] = with_preface(window[place], _join(volatile))
-        elif volatile:
-            window.insert(place, system_message(_join(volatile), window[place].stamp))
+        window = list(self.window)
+        if volatile:
+            window[place] = with_preface(window[place], f"{_join(volatile)}\n\n{parts.MESSAGE_HEADING}")
         messages = wires.render(format, window)
-        return [{"role": "system", "content": _join(leading)}, *messages] if leading and not is_apart else messages
+        if format in wires.APART or not leading:
+            return messages
+        return [{"role": "system", "content": _join(leading)}, *messages]
 
     def _split(self) -> tuple[Sequence[ContextPart], Sequence[ContextPart], int]:
-        """Return the parts before all messages, those in front of the open question, and its place in the window."""
+        """Return the parts before all messages, those in the message that is open, and its place in the window."""
         places = (place for place, each in enumerate(self.window) if turns.is_question(each) or turns.is_answer(each))
         place = max(places, default=-1)
         if place < 0 or turns.is_answer(self.window[place]):
@@ -694,8 +695,11 @@ def assemble(
     texts[parts.MEMORIES] = parts.ranked_part(parts.MEMORIES, facts, plan.memories_left_out)
     texts[parts.MESSAGES] = parts.ranked_part(parts.MESSAGES, answers, plan.messages_left_out)
     today = parts.today_text(recipe.day)
-    has_days = any(texts[name].text for name in (parts.NOTES, parts.MEMORIES, parts.MESSAGES))
+    lasting_days = texts[parts.NOTES].text or texts[parts.MEMORIES].text
+    has_days = lasting_days or texts[parts.MESSAGES].text
     texts[parts.TODAY] = parts.PartText(today if has_days and count(today) <= tokens[parts.TODAY] else "")
+    # It must not come and go before the conversation with earlier messages, which change with each question.
+    tiers = _TIERS if lasting_days else {**_TIERS, parts.TODAY: VOLATILE}
     skills = parts.skills_text(recipe.skills[: plan.skills], plan.skills_chars)
     texts[parts.SKILLS] = parts.PartText(skills, len(recipe.skills) - skills.count("\n[/skill]"))
     texts[parts.INJECTED] = _render_attachment(source, tokens[parts.INJECTED])
@@ -703,7 +707,7 @@ def assemble(
     counts[parts.SYSTEM] = source.system_tokens
     rendered = [
         ContextPart(name, tier, texts[name].text, counts[name], texts[name].left_out)
-        for name, tier in _TIERS.items()
+        for name, tier in tiers.items()
         if texts[name].text
     ]
     history = source.history

@@ -20,7 +20,7 @@ from refold.engine.transaction import erased_count
 from refold.engine.vectors import VectorModel
 from refold.event import ConversationOpened, Event, ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT, EARLIER_MESSAGES_COUNT, PAGE_EVENTS
-from refold.memory import retractions
+from refold.memory import answers, retractions
 from refold.memory.lineage import Lineage, Span, by_stream
 from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
@@ -56,8 +56,6 @@ _UNSURE_WORDS_MAX: Final = 300
 _SHARE_MIN: Final = 0.15
 _DAMPING: Final = 0.2  # As a ranking's, which is 0.8: the best of a few may be long.
 _NO_WORDS: Final = 2**31  # Words that no message has: it is found by its meaning alone.
-_ASKING_SHARE: Final = 0.5  # A message whose share of questions is larger answers nothing.
-_ANSWER_WORDS_MAX: Final = 60  # An answer beside its question; a longer one has words of its own to be found by.
 _WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole.
 _NEWEST: Final = "it asks about the user as a whole, and the newest of what users said is shown"
 _WHOLE: Final = "besides messages with its words, all that users said is shown while that is little"
@@ -290,7 +288,7 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
             vector=vector,
             floor_rate=rate,
         )
-        found = list(islice(_with_answers(looks, found), min(count, top_k)))
+        found = list(islice(answers.with_answers(looks, found), min(count, top_k)))
         found = found if best is not None and best.is_sure else list(_short_enough(found))
     # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
@@ -298,57 +296,6 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
     whole = [match for match in said if (match.seq, match.place) not in places]
     reason = criteria.reason or ("" if best is None else best.reason)
     return [*found, *whole], reason if criteria.about else _WHOLE if whole else "" if found else reason
-
-
-def _with_answers(
-    looks: "Sequence[tuple[MessageView, Any]]", found: "Sequence[MessageMatch]"
-) -> "Iterator[MessageMatch]":
-    """Yield matches, and after each question of a user a short answer, because a question alone answers nothing."""
-    answers = [_Answers(look, mask) for look, mask in looks]
-    known = set[tuple[int, int]]()
-    for match in found:
-        if (match.seq, match.place) in known:
-            continue
-        row = answers[match.look].of(match)
-        reply = None if row is None else _match_of(match.look, looks[match.look][0], row)
-        for each in (match, reply):
-            if each is not None and (each.seq, each.place) not in known:
-                known.add((each.seq, each.place))
-                yield each
-
-
-class _Answers:
-    """The messages by which a model ended the turns that users began with a question."""
-
-    def __init__(self, look: "MessageView", mask: Any) -> None:
-        from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415 - imported on first use
-
-        self._look = look
-        self._mask = mask
-        self._after = look.after()
-        self._user, self._model = ROLE_NUMBERS["user"], ROLE_NUMBERS["assistant"]
-
-    def of(self, match: "MessageMatch") -> int | None:
-        """Return the row of the answer to a match, `None` if it is no question of a user or has no short answer."""
-        return self.of_row(int(((self._look.seqs == match.seq) & (self._look.places == match.place)).argmax()))
-
-    def of_row(self, row: int) -> int | None:
-        """Return the row of the answer to a row, `None` if it is no question of a user or has no short answer."""
-        look, answer = self._look, None
-        if look.roles[row] != self._user or look.questions[row] <= _ASKING_SHARE:
-            return None
-        following = int(self._after[row])
-        while following >= 0 and look.roles[following] == self._model:
-            answer = following if self._mask[following] else answer
-            following = int(self._after[following])
-        return answer if answer is not None and look.lengths[answer] <= _ANSWER_WORDS_MAX else None
-
-
-def _match_of(number: int, look: "MessageView", row: int) -> "MessageMatch":
-    """Return a row as a match without words of a query."""
-    from refold.index.messages import MessageMatch  # noqa: PLC0415 - imported on first use
-
-    return MessageMatch(number, int(look.seqs[row]), int(look.places[row]), 0.0, 0, int(look.lengths[row]), {})
 
 
 def _short_enough(found: "Sequence[MessageMatch]") -> "Iterator[MessageMatch]":
@@ -380,7 +327,7 @@ def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria,
     from refold.index.terms import STEMMERS  # noqa: PLC0415
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
-    statements = [look.questions <= _ASKING_SHARE for look in rows]
+    statements = [look.questions <= answers.ASKING_SHARE for look in rows]
     total, words_min = sum(map(len, statements)), min(_WORDS_MIN, len(criteria.subject))
     weights = [np.zeros(len(each)) for each in statements]
     counts = [np.zeros(len(each), np.intp) for each in statements]
@@ -423,13 +370,13 @@ def _said_by_users(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteri
 
     said, asked = list["MessageMatch"](), list[tuple["MessageMatch", "MessageMatch"]]()
     for number, (look, mask) in enumerate(looks):
-        answers = _Answers(look, mask)
+        rows = answers.Answers(look, mask)
         for row in (mask & (look.roles == ROLE_NUMBERS["user"])).nonzero()[0].tolist():
-            own = _match_of(number, look, row)
-            if look.questions[row] <= _ASKING_SHARE:
+            own = answers.match_of(number, look, row)
+            if look.questions[row] <= answers.ASKING_SHARE:
                 said.append(own)
-            elif (reply := answers.of_row(row)) is not None:
-                asked.append((own, _match_of(number, look, reply)))
+            elif (reply := rows.of_row(row)) is not None:
+                asked.append((own, answers.match_of(number, look, reply)))
     said.sort(key=_place_of, reverse=True)
     asked.sort(key=lambda pair: _place_of(pair[0]), reverse=True)
     groups = [(each,) for each in said]
@@ -667,9 +614,14 @@ class _NewestEvents:
                 first = max(after, seqs[self._first_place(name, end)] - 1)
                 key, block = self._block_of(name, end)
                 look, numbers = self._indexes.of_events(key, block.seqs, first, end, model)
-                look = _with_replaced_apart(look, block, end)
+                look = answers.with_replaced_apart(look, block.replaced, end)
                 mask = self._mask(look, numbers, stream, end, shown, is_common=name == common)
-                yield look, mask & look.mask_without(_hidden_rows(block, end, shown)) if block.replaced else mask
+                yield (
+                    look,
+                    mask & look.mask_without(answers.hidden_rows(block.replaced, end, shown))
+                    if block.replaced
+                    else mask,
+                )
 
     @property
     def _indexes(self) -> "MessageIndexes":
@@ -773,26 +725,6 @@ class _NewestEvents:
 
 def _is_of_user(event: Event) -> bool:
     return isinstance(event, MessageAppended) and event.role == "user"
-
-
-def _with_replaced_apart(look: "MessageView", block: _ScopeBlock, end: int) -> "MessageView":
-    """Return rows among which new contents have no neighbours: they came later than the messages that they are of."""
-    seqs = [seq for _, seq, _ in block.replaced if seq <= end]
-    if not seqs:
-        return look
-    before = look.before.copy()
-    for row in (look.seqs[:, None] == seqs).any(axis=1).nonzero()[0].tolist():
-        before[before == row] = before[row]
-        before[row] = -1
-    return look._replace(before=before)
-
-
-def _hidden_rows(block: _ScopeBlock, end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:
-    """Return seq and place of the messages whose content was replaced later, or is shown already."""
-    known = [each for each in block.replaced if each[1] <= end]
-    last = {(stream, event.id): seq for stream, seq, event in known}
-    hidden = [(event.origin, event.place) for _, _, event in known]
-    return hidden + [(seq, 0) for stream, seq, event in known if last[stream, event.id] != seq or event.origin in shown]
 
 
 def _project(state: Any) -> str | None:

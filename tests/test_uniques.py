@@ -7,7 +7,7 @@ from refold import Memory
 from refold.agent.extraction import parse_lessons
 
 ROOT = Path(__file__).parent.parent
-HEADING = "One log for everything makes this possible"
+HEADING = "All of this follows from having one log"
 
 
 def rows() -> list[str]:

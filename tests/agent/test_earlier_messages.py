@@ -184,6 +184,46 @@ def test_a_question_that_was_asked_before_comes_with_its_answer_alone(memory: Me
     assert "Three cups" not in shown
 
 
+def test_an_answer_stands_below_its_own_question_when_two_are_asked_at_once(memory: Memory) -> None:
+    one, two = (memory.conversation(name, project="acme") for name in ("one", "two"))
+    one.append("user", "How many grams of yeast for the pizza dough?")
+    two.append("user", "How many days may the pizza dough rest?")
+    one.append("assistant", "Seven.")
+    two.append("assistant", "Three.")
+    one.append("assistant", "Of fresh yeast, for the dough.")
+    context = ask(memory, asked="How many days did you say the pizza dough may rest?")
+    assert part_of(context).splitlines()[4:] == [
+        "- user: How many grams of yeast for the pizza dough?",
+        "- assistant: Of fresh yeast, for the dough.",
+        "- user: How many days may the pizza dough rest?",
+        "- assistant: Three.",
+    ]
+    assert memory.rebuild(memory.show(context)).matches
+
+
+def test_a_question_comes_with_the_newest_content_of_its_answer_and_of_its_own(memory: Memory) -> None:
+    chat = memory.conversation("then", project="acme")
+    asked, said = chat.append("user", "When does the gardener come?"), chat.append("assistant", "On Monday.")
+    other = memory.conversation("other", project="acme")
+    other.append("user", "When does the gardener get paid?")
+    other.append("assistant", "In June.")
+    for content in ("On Friday.", "On Tuesday."):
+        chat.replace(said, content)
+    before = memory.head
+    query = "Which day did you say the gardener comes?"
+    rest = ["- user: When does the gardener get paid?", "- assistant: In June."]
+    lines = ["- user: When does the gardener come?", "- assistant: On Tuesday.", *rest]
+    assert part_of(ask(memory, "first", asked=query)).splitlines()[4:] == lines
+    chat.replace(asked, "When does the old gardener come?")
+    context = ask(memory, "second", asked=query)
+    lines = [*rest, "- user: When does the old gardener come?", "- assistant: On Tuesday."]
+    assert part_of(context).splitlines()[4:] == lines
+    assert memory.rebuild(memory.show(context)).matches
+    past = memory.at(before)
+    context = past.context(past.conversation("third", project="acme"), query=query)
+    assert "- user: When does the gardener come?\n- assistant: On Tuesday." in part_of(context)
+
+
 def test_a_long_answer_is_not_shown_for_its_question(memory: Memory) -> None:
     chat = memory.conversation("then", project="acme")
     chat.append("user", "Which flour should I buy for baguettes?")

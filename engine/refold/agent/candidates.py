@@ -159,7 +159,7 @@ class Choice:
 
     A memory that is a piece of a shown message is left out if it is the user's own words or is long: showing it twice
     would cost more than other facts that would fit instead. Previously shown memories keep their place, others follow,
-    oldest first. Preferences stay, because a preference is a rule for the model and a message is not.
+    oldest first. Messages stand oldest first, but what a model said below the message that it was said to. Preferences stay, because a preference is a rule for the model and a message is not.
     """
 
     def __init__(
@@ -184,9 +184,11 @@ class Choice:
             memories.append(line)
             if earlier and entry.id not in places and entry.category != "preference":
                 contents.append((rank, parts.line_of(entry.content)))
+        orders = {(each.message.seq, each.place): _order_of(each) for each in earlier}
         for rank, each in enumerate(earlier):
-            message = each.message
-            order = (message.occurred_ns, message.seq, each.place)
+            message, order = each.message, _order_of(each)
+            if each.opening in orders:  # In front of what was said in other conversations meanwhile.
+                order = (*orders[each.opening], *order)
             text = parts.message_line(message, asker)
             line = self._candidate(parts.MESSAGES, rank, order, each, text, message.occurred_ns)
             messages.append(line._replace(pieces=frozenset(_find_pieces(message, contents))))
@@ -260,6 +262,10 @@ class Choice:
         texts = {part: self._text(part, taken) for part in self._lines}
         is_short = all(len(text) <= self._chars[part] for part, text in texts.items())
         return is_short and sum(self._count(text) for text in texts.values() if text) <= tokens
+
+
+def _order_of(earlier: Earlier) -> tuple[int, ...]:
+    return earlier.message.occurred_ns, earlier.message.seq, earlier.place
 
 
 def _find_pieces(message: Message, contents: Sequence[tuple[int, str]]) -> Iterator[int]:

@@ -262,7 +262,7 @@ class Context(Struct, frozen=True):
 
     @property
     def seqs(self) -> tuple[int, ...]:
-        """The seqs of the earlier messages in the context, oldest first."""
+        """The seqs of the earlier messages in the context, in the order in which they are shown."""
         return self.recipe.seqs
 
     def part(self, name: str) -> ContextPart | None:

@@ -270,6 +270,8 @@ class MessageView(NamedTuple):
     vectors: Rows
     codes: Array
     lengths_of_codes: _Floats
+    contents: Rows | None = None
+    """For each row, the row of the content that replaced its own; if nothing was replaced, none."""
 
     def rows_of(self, term: str) -> Rows:
         """Return the rows that have a term or, for an irregular word, any of its forms."""
@@ -291,6 +293,20 @@ class MessageView(NamedTuple):
         follows = np.flatnonzero(self.before != _NONE)
         after[self.before[follows]] = follows
         return after
+
+    def row_at(self, seq: int, place: int) -> int | None:
+        """Return the row of a message, `None` if it has none."""
+        begin, end = (int(np.searchsorted(self.seqs, seq, side)) for side in ("left", "right"))
+        rows = np.flatnonzero(self.places[begin:end] == place)
+        return begin + int(rows[0]) if len(rows) else None
+
+    def newest(self, row: int) -> int:
+        """Return the row of the newest content of a message, given any row of it."""
+        return row if self.contents is None else int(self.contents[row])
+
+    def first(self, row: int) -> int:
+        """Return the row of the first content of a message, given any row of it."""
+        return row if self.contents is None else int((self.contents == self.contents[row]).argmax())
 
     def limit_vectors(self, streams: Collection[int]) -> "MessageView":
         """Return the same rows, with vectors only in the given conversations."""

@@ -44,18 +44,36 @@ class Answers:
 
     def of(self, match: "MessageMatch") -> int | None:
         """Return the row of the answer to a match, `None` if it is no question of a user or has no short answer."""
-        return self.of_row(int(((self._look.seqs == match.seq) & (self._look.places == match.place)).argmax()))
+        row = self._look.row_at(match.seq, match.place)
+        return None if row is None else self.of_row(row)
 
     def of_row(self, row: int) -> int | None:
         """Return the row of the answer to a row, `None` if it is no question of a user or has no short answer."""
         look, answer = self._look, None
         if look.roles[row] != self._user or look.questions[row] <= ASKING_SHARE:
             return None
-        following = int(self._after[row])
+        following = int(self._after[look.first(row)])
         while following >= 0 and look.roles[following] == self._model:
-            answer = following if self._mask[following] else answer
+            newest = look.newest(following)
+            answer = newest if self._mask[newest] else answer
             following = int(self._after[following])
         return answer if answer is not None and look.lengths[answer] <= _ANSWER_WORDS_MAX else None
+
+
+def opening_of(look: "MessageView", match: "MessageMatch") -> tuple[int, int] | None:
+    """Return seq and place of the message of a user that began the turn of a model's match, `None` if it has none."""
+    from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415 - imported on first use
+
+    row = look.row_at(match.seq, match.place)
+    if row is None or look.roles[row] != ROLE_NUMBERS["assistant"]:
+        return None
+    row = look.first(row)
+    while row >= 0 and look.roles[row] != ROLE_NUMBERS["user"]:
+        row = int(look.before[row])
+    if row < 0:
+        return None
+    newest = look.newest(row)
+    return int(look.seqs[newest]), int(look.places[newest])
 
 
 def match_of(number: int, look: "MessageView", row: int) -> "MessageMatch":
@@ -67,14 +85,23 @@ def match_of(number: int, look: "MessageView", row: int) -> "MessageMatch":
 
 def with_replaced_apart(look: "MessageView", replaced: Sequence[Replaced], end: int) -> "MessageView":
     """Return rows among which new contents have no neighbours: they came later than the messages that they are of."""
-    seqs = [seq for _, seq, _ in replaced if seq <= end]
-    if not seqs:
+    import numpy as np  # noqa: PLC0415 - imported on first use
+
+    known = [each for each in replaced if each[1] <= end]
+    if not known:
         return look
-    before = look.before.copy()
-    for row in (look.seqs[:, None] == seqs).any(axis=1).nonzero()[0].tolist():
-        before[before == row] = before[row]
-        before[row] = -1
-    return look._replace(before=before)
+    before, groups = look.before.copy(), dict[tuple[str, str], list[int | None]]()
+    for stream, seq, event in known:
+        row = look.row_at(seq, 0)
+        groups.setdefault((stream, event.id), [look.row_at(event.origin, event.place)]).append(row)
+        if row is not None:
+            before[before == row] = before[row]
+            before[row] = -1
+    contents = np.arange(len(before))
+    for rows in groups.values():
+        own = [row for row in rows if row is not None]
+        contents[own] = own[-1:]
+    return look._replace(before=before, contents=contents)
 
 
 def hidden_rows(replaced: Sequence[Replaced], end: int, shown: AbstractSet[int]) -> list[tuple[int, int]]:

@@ -77,10 +77,11 @@ _BLOCKS_COUNT: Final = 32  # The number of blocks of messages that are kept; eac
 
 
 class Earlier(NamedTuple):
-    """An earlier message, and its place among those of its event."""
+    """An earlier message, its place among those of its event, and seq and place of the user's that a model's is for."""
 
     message: Message
     place: int
+    opening: tuple[int, int] | None = None
 
 
 class Meaning(NamedTuple):
@@ -160,8 +161,12 @@ class EarlierMessages:
         newest, end, looks = self._looks(query)
         if not looks:
             return []
-        found = read(self._reader, [(match.seq, match.place) for match in matches(looks, query)[0]])
-        return [each for each in found if not newest.is_retracted(each.message, end)]
+        found = matches(looks, query)[0]
+        openings = {(match.seq, match.place): answers.opening_of(looks[match.look][0], match) for match in found}
+        earlier = [
+            each._replace(opening=openings[each.message.seq, each.place]) for each in read(self._reader, list(openings))
+        ]
+        return [each for each in earlier if not newest.is_retracted(each.message, end)]
 
     def find_retracted(self, branch: int, at: int | None, seqs: Sequence[int]) -> list[Message]:
         """Return the messages of events that a search leaves out because what they said was retracted."""

@@ -61,7 +61,7 @@ def patterns_in(value: object) -> Iterator[re.Pattern[Any]]:
     elif isinstance(value, tuple | list | set | frozenset):
         yield from (pattern for item in value for pattern in patterns_in(item))
     elif hasattr(value, "cache_info") and "Pattern" in str(getattr(value, "__annotations__", {}).get("return")):
-        yield value()  # type: ignore[operator]
+        yield from patterns_in(value())  # type: ignore[operator]
 
 
 @cache

@@ -212,6 +212,8 @@ _PARTICLES: Final = re.compile(r"(?<=[^\W\u3040-\u309f])[のはがをにでと�
 _KATAKANA: Final = "[\u30a1-\u30fa\u30fc]"
 _KANJI: Final = "[\u3005-\u3007\u3400-\u9fff\uf900-\ufaff]"
 _KANA: Final = re.compile("[\u3041-\u30ff]")
+_IN_KATAKANA: Final = re.compile(_KATAKANA)
+_NOT_BESIDE_KANJI: Final = re.compile(rf"(?<!{_KANJI})\w(?!{_KANJI})")
 
 
 @cache
@@ -237,11 +239,11 @@ def has_inside(text: str, word: str) -> bool:
 
     A word in katakana is a whole run. In Japanese, a single kanji beside another is only a part of a word.
     """
-    if word.isascii() or not is_unspaced(word) or re.match(_KATAKANA, word):
+    if word.isascii() or not is_unspaced(word) or _IN_KATAKANA.match(word):
         return False
-    is_alone = len(word) == 1 and _KANA.search(text) is not None
-    pattern = rf"(?<!{_KANJI}){re.escape(word)}(?!{_KANJI})" if is_alone else re.escape(word)
-    return re.search(pattern, text.lower()) is not None
+    lowered = text.lower()
+    is_alone = len(word) == 1 and _KANA.search(lowered) is not None
+    return word in (_NOT_BESIDE_KANJI.findall(lowered) if is_alone else lowered)
 
 
 def countable_texts(

@@ -10,11 +10,12 @@ import pytest
 
 from refold import Conversation, Memory, Snapshot
 from refold.engine.markers import markers_of, searchable_markers
-from refold.event import StateImported
+from refold.event import Recorded, StateImported
 from refold.limits import MARKER_BYTES_MIN
 from refold.message import message_event
 from refold.views.state import StateSet
 from tests.engine.test_erasure import occurrences
+from tests.views.fold import stamp_of
 
 INNER = "the innermost secret of them all"
 CALL_ID = "call_0123456789abcdefghij"
@@ -156,7 +157,8 @@ def test_the_strings_of_every_kind_of_body() -> None:
         StateSet((), 0, 0, "no msgpack", b"\xc1 and more"),
         StateImported((), 1, "counter", 1, (), entries=(("an", "entry"),), notes=("a note",), state=(("x", b"\xa1y"),)),
     ]
-    found = {marker for marker in markers_of(events) if len(marker) < 100}
+    recorded = [Recorded(event, stamp_of(seq, "conversation/x")) for seq, event in enumerate(events, 1)]
+    found = {marker for marker in markers_of(recorded, {}) if len(marker) < 100}
     assert found >= {b"key", b"in a part", b"name", b"of the state", b"packed in", b"another", b"value", vector}
     assert found >= {INNER.encode(), b"an", b"entry", b"a note", b"x", b"y", b"\xc1 and more"}
     assert not found & {b"id", b"user", b"counter"}

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple, cast
 
 import msgspec
@@ -648,9 +649,8 @@ def _beyond_reach(engine: Engine) -> tuple[str, ...]:
 def _collect_markers(reader: Reader, seqs: Sequence[int], plan: ErasurePlan) -> set[bytes]:
     """Return the texts and byte strings of the bodies at the seqs, their vectors, and the ids that go."""
     ids = {reader.streams.name_of(number).partition("/")[2].encode() for number in plan.renamed}
-    ids |= _replaced_ids(plan)
     ids.update(vectors.unpack_row(key, value) or value for key, value in vectors.rows_of(reader.log, seqs))
-    return ids | markers_of(event for page in pages(seqs) for event, _ in reader.loader.recorded_events(page))
+    return ids | markers_of(chain.from_iterable(map(reader.loader.recorded_events, pages(seqs))), plan.new_ids)
 
 
 def _replaced_ids(plan: ErasurePlan) -> set[bytes]:

@@ -6,25 +6,29 @@ import msgspec
 
 from refold import fold
 from refold.engine.history import names_with
+from refold.engine.new_ids import NewIds
 from refold.engine.reader import Reader
 from refold.engine.spellings import strings_of
 from refold.engine.streams import records_through
-from refold.event import Event
+from refold.event import Recorded
 from refold.limits import MARKER_BYTES_MIN
 
 
-def markers_of(events: Iterable[Event]) -> set[bytes]:
+def markers_of(events: Iterable[Recorded], new_ids: NewIds) -> set[bytes]:
     """Return the texts and byte strings in the bodies of events, including those inside their packed values.
 
-    Values that the events keep are left out: an id of a call that stays is also part of the call.
-    Bookkeeping fields are left out too.
+    So are the ids that get new ones. Values that the events keep are left out: an id of a call that stays is also part
+    of the call. Bookkeeping fields are left out too.
     """
     markers, structure = set[bytes](), set[bytes]()
-    for event in events:
+    for event, stamp in events:
         structural = fold.STRUCTURAL[type(event)]
+        replaced = {each.encode() for each in new_ids.get(stamp.seq, ())}
+        markers |= replaced
         for field in event.__struct_fields__:
             if field not in event.bookkeeping:
-                (structure if field in structural else markers).update(strings_of(getattr(event, field)))
+                strings = set(strings_of(getattr(event, field)))
+                (structure if field in structural else markers).update(strings - replaced)
     return markers - structure
 
 

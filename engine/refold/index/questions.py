@@ -12,6 +12,7 @@ from refold.index.terms import without_accents
 USER: Final = "user"
 PAST: Final = "past"
 
+_WORD: Final = re.compile(r"[^\W_]+")
 _CHARS_MAX: Final = 160  # A longer text is about something.
 
 # Patterns, one a line, of whole texts in small letters without accents, with a space for what is between words. A line
@@ -211,5 +212,5 @@ def asked_about(text: str) -> str:
     """
     if len(text) > _CHARS_MAX:
         return ""
-    plain = " ".join(re.findall(r"[^\W_]+", without_accents(text.lower().replace("\xdf", "ss"))))
+    plain = " ".join(_WORD.findall(without_accents(text.lower().replace("\xdf", "ss"))))
     return next((name for name, pattern in _patterns().items() if pattern.fullmatch(plain)), "")

@@ -1,13 +1,9 @@
 """The base class of the handles on a conversation and its parts, and what a caller claims of the conversation."""
 
-from typing import Any
-
-from refold.engine.origin import BY_HOST, Origin
 from refold.engine.transaction import Decide
 from refold.errors import InvalidInput
-from refold.event import ConversationOpened, Event, ForkDropped, Recorded
+from refold.event import ConversationOpened, Event, ForkDropped
 from refold.memory.core import Core, Handle
-from refold.memory.options import MutationOptions
 from refold.views.session import SESSION
 from refold.views.window import NAMES, WINDOW
 
@@ -83,21 +79,17 @@ class ConversationHandle(Handle):
     ) -> None:
         super().__init__(core, stream, at, opening)
         self._claims = claims
+        self._is_settled = claims is None
         if since is None:
             since = core.engine.reader.stored_head() if at is None else 0
         self._since = since
         """The seq after which a drop of the conversation ends this handle."""
 
-    def _write(
-        self,
-        make: Event | Decide,
-        call: tuple[Any, ...],
-        options: MutationOptions,
-        origin: Origin = BY_HOST,
-    ) -> Recorded | None:
+    def _guard(self, make: Event | Decide) -> Event | Decide:
         core = self._core
         if self._claims is not None and not self._claims.is_settled:
             self._claims.settle(core, self._stream, self._at)
+        self._is_settled = True
         if self._at is None:
             if core.watches:
                 from refold.memory.departures import warn  # noqa: PLC0415 - loaded only if there are watches
@@ -107,4 +99,4 @@ class ConversationHandle(Handle):
                 from refold.memory.drops import guard  # noqa: PLC0415 - loaded only if something was dropped
 
                 make = guard(core, self._stream, self._since, make)
-        return super()._write(make, call, options, origin)
+        return make

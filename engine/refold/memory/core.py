@@ -17,7 +17,7 @@ from refold.engine.streams import key_of
 from refold.engine.transaction import Decide, make_mutation, place_of
 from refold.entry import EmbedderSwitched
 from refold.errors import Closed, InvalidInput, ReadOnly, WrongVersion
-from refold.event import ConversationOpened, Event, Recorded, Stamp, View, pack_json
+from refold.event import ConversationOpened, Event, ForkDropped, Recorded, Stamp, View, pack_json
 from refold.fold import State
 from refold.memory.options import MutationOptions, parse_options
 from refold.memory.references import sources_of
@@ -473,10 +473,11 @@ def core_of(handle: Any) -> tuple[Core, int | None]:
 class Handle:
     """The base class of every handle on a stream: the core, the stream's name, the seq at which it is frozen."""
 
-    __slots__ = ("_at", "_core", "_key", "_opening", "_stream")
+    __slots__ = ("_at", "_core", "_is_settled", "_key", "_opening", "_stream")
 
     def __init__(self, core: Core, stream: str, at: int | None, opening: Event | None = None) -> None:
         self._core = core
+        self._is_settled = True  # Nothing has to be checked once before the first write.
         self._stream = stream
         self._key = stream if not core.branch else core.key(stream)
         self._at = at
@@ -487,6 +488,10 @@ class Handle:
 
     def _source_seqs(self, options: MutationOptions) -> tuple[int, ...]:
         return self._core.sources(options.get("sources", ()))
+
+    def _guard(self, make: Event | Decide) -> Event | Decide:
+        """Do what a kind of handle has to do before a write, and return the event or decision to write."""
+        return make
 
     def _write(
         self,
@@ -501,6 +506,8 @@ class Handle:
         only if the context sets none.
         """
         core, engine = self._core, self._core.engine
+        if not self._is_settled or core.watches or ForkDropped in engine.reader.types_written:
+            make = self._guard(make)
         request: Request | None = None
         expected: object = ANY
         if self._at is not None:

@@ -42,8 +42,9 @@ class Histories:
         memory, choose = self.memory, self._random.choice
         name = choose(NAMES)
         is_new = name not in memory.conversations()
-        opening = {"project": choose(PROJECTS), "window_tokens": 100} if is_new else {}
-        chat = memory.conversation(name, **opening)
+        chat = memory.conversation(name)
+        if is_new:
+            chat = memory.conversation(name, project=choose(PROJECTS), window_tokens=100)
         text = f"The staging database listens on port {6000 + memory.head}."
         window = chat.window()
         if act in ("say", "answer"):

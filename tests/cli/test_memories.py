@@ -13,7 +13,6 @@ from refold.embedders import HashedEmbedder
 from refold.engine.reader import Reader
 from refold.entry import CATEGORIES, STATUSES
 from refold.errors import EmbedderFailed
-from refold.memory.maintenance import DAY_NS
 from refold.message import ROLES
 from tests.support.command import Run, running
 from tests.support.paths import SOURCES

@@ -486,6 +486,76 @@ def test_what_a_user_took_back_is_not_shown_again(memory: Memory) -> None:
     assert "6432" in part_of(ask(memory, "restored"))
 
 
+@pytest.mark.parametrize(
+    ("asked", "answer", "is_hidden"),
+    [
+        ("What do I like to drink?", "You like green tea most.", True),
+        ("What do I like to drink?", "Green tea!", True),
+        ("What do I drink?", "Your drink is green tea.", True),
+        ("Do I like green tea?", "Yes, you like green tea.", True),
+        ("What do I like to drink?", "You like black tea most.", False),
+        ("What do I like to drink?", "Green tea. Your dentist is Doctor Weber.", False),
+        ("Do I like green tea?", "No, you do not like green tea.", False),
+        ("I like green tea. Where is the tea shop?", "The tea shop is in Graz.", False),
+        ("What did I eat in Rome?", "Pasta.", False),
+    ],
+)
+@pytest.mark.parametrize("query", ["What do you know about me?", "What did we talk about last time?"])
+def test_what_only_repeats_a_forgotten_statement_is_not_shown(
+    memory: Memory, asked: str, answer: str, query: str, *, is_hidden: bool
+) -> None:
+    remember = memory.conversation("s1", project="acme").append("user", "Remember that I like green tea.")
+    entry = memory.project("acme").add("I like green tea", sources=[remember])
+    chat = memory.conversation("s2", project="acme")
+    chat.append("user", asked)
+    chat.append("assistant", answer)
+    question = chat.append("user", "My cat is Tom.")
+    memory.project("acme").record_episode(
+        "success",
+        session="s2",
+        task="My cat is Tom.",
+        outcome=answer,
+        approach="",
+        tools=(),
+        keywords=(),
+        sources=[question, question.seq - 1],
+    )
+    before = memory.head
+    memory.project("acme").delete(
+        entry, sources=[memory.conversation("s3", project="acme").append("user", "Forget it.")]
+    )
+
+    def text_at(seq: int | None = None) -> str:
+        here = memory if seq is None else memory.at(seq)
+        return here.context(here.conversation("now", project="acme"), query=query).text
+
+    assert answer in text_at(before)
+    assert (answer in text_at()) is not is_hidden
+    assert "My cat is Tom." in text_at() or is_hidden
+    if is_hidden:
+        assert asked not in text_at()
+        memory.project("acme").add("User drinks tea: green tea", sources=[question])
+        assert answer in text_at(), "a fact that holds says it, too"
+
+
+def test_what_is_said_again_after_it_was_forgotten_or_in_another_project_stays(memory: Memory) -> None:
+    def talk(project: str, name: str) -> None:
+        chat = memory.conversation(name, project=project)
+        chat.append("user", "What do I like to drink?")
+        chat.append("assistant", "You like green tea most.")
+
+    remember = memory.conversation("s1", project="acme").append("user", "Remember that I like green tea.")
+    entry = memory.project("acme").add("I like green tea", sources=[remember])
+    talk("other", "elsewhere")
+    talk("acme", "before")
+    memory.project("acme").delete(entry, sources=[remember])
+    for project, shown in (("other", True), ("acme", False)):
+        text = memory.context(memory.conversation(f"in {project}", project=project), query="What do I drink?").text
+        assert ("green tea" in text) is shown, project
+    talk("acme", "after")
+    assert "green tea" in memory.context(memory.conversation("now", project="acme"), query="What do I drink?").text
+
+
 def test_a_message_stays_while_something_that_it_told_is_known(memory: Memory) -> None:
     chat, profile = memory.conversation("then", project="acme"), memory.profile("default")
     told = chat.append("user", "The staging database listens on port 6432 and Ada runs it.")

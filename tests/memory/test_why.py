@@ -330,6 +330,15 @@ class TestEarlierMessages:
         memory.project("acme").delete(entry)
         assert self.absence(memory, said) == "what it said was taken back"
 
+    def test_answer_taken_back(self, memory: Memory, said: Message) -> None:
+        entry = memory.project("acme").add("Staging listens on port 6432", sources=[said])
+        chat = memory.conversation("then")
+        asked, answer = chat.append("user", "Which port of staging?"), chat.append("assistant", "Staging: 6432.")
+        query = "What is the port of staging?"
+        memory.project("acme").delete(entry)
+        assert self.absence(memory, asked, query) == "the answer to it was taken back"
+        assert self.absence(memory, answer, query) == "what it said was taken back"
+
     def test_erased(self, memory: Memory, said: Message) -> None:
         memory.erase([said])
         assert self.absence(memory, said) == "its content was erased, so what would have found it is unknown"

@@ -159,7 +159,8 @@ class Choice:
 
     A memory that is a piece of a shown message is left out if it is the user's own words or is long: showing it twice
     would cost more than other facts that would fit instead. Previously shown memories keep their place, others follow,
-    oldest first. Messages stand oldest first, but what a model said below the message that it was said to. Preferences stay, because a preference is a rule for the model and a message is not.
+    oldest first. Preferences stay, because a preference is a rule for the model and a message is not. Messages stand
+    oldest first, but what a model said stands below the message of the user that it answers.
     """
 
     def __init__(

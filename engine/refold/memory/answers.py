@@ -60,6 +60,13 @@ class Answers:
         return answer if answer is not None and look.lengths[answer] <= _ANSWER_WORDS_MAX else None
 
 
+def is_asking(text: str) -> bool:
+    """Return whether a text asks more than it says."""
+    from refold.index.terms import question_share  # noqa: PLC0415 - imported on first use
+
+    return question_share(text) > ASKING_SHARE
+
+
 def opening_of(look: "MessageView", match: "MessageMatch") -> tuple[int, int] | None:
     """Return seq and place of the message of a user that began the turn of a model's match, `None` if it has none."""
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415 - imported on first use

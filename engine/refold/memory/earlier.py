@@ -161,12 +161,27 @@ class EarlierMessages:
         newest, end, looks = self._looks(query)
         if not looks:
             return []
-        found = matches(looks, query)[0]
+        return self._current(newest, end, looks, matches(looks, query)[0])
+
+    def _current(
+        self,
+        newest: "_NewestEvents",
+        end: int,
+        looks: "Sequence[tuple[MessageView, Any]]",
+        found: "Sequence[MessageMatch]",
+    ) -> list[Earlier]:
+        """Read matches, without those that say only what was retracted, and questions that had only such answers."""
         openings = {(match.seq, match.place): answers.opening_of(looks[match.look][0], match) for match in found}
         earlier = [
             each._replace(opening=openings[each.message.seq, each.place]) for each in read(self._reader, list(openings))
         ]
-        return [each for each in earlier if not newest.is_retracted(each.message, end)]
+        kept = [each for each in earlier if not newest.is_retracted(each.message, end)]
+        lost = {each.opening for each in earlier} - {each.opening for each in kept}
+        return [
+            each
+            for each in kept
+            if (each.message.seq, each.place) not in lost or not answers.is_asking(text_of(each.message))
+        ]
 
     def find_retracted(self, branch: int, at: int | None, seqs: Sequence[int]) -> list[Message]:
         """Return the messages of events that a search leaves out because what they said was retracted."""
@@ -203,8 +218,10 @@ class EarlierMessages:
         places = [(match.seq, match.place) for match in found if (match.seq, match.place) in own]
         if not places:
             return _mismatch(looks, rows, query, reason)
+        if any((each.message.seq, each.place) in own for each in self._current(newest, end, looks, found)):
+            return ""
         is_taken_back = all(newest.is_retracted(each.message, end) for each in read(self._reader, places))
-        return "what it said was taken back" if is_taken_back else ""
+        return "what it said was taken back" if is_taken_back else "the answer to it was taken back"
 
     def _looks(self, query: EarlierQuery) -> "tuple[_NewestEvents, int, list[tuple[MessageView, Any]]]":
         """Return the newest messages, the seq that they are searched at, and the rows that a conversation searches."""
@@ -579,19 +596,37 @@ class _NewestEvents:
             return None if seq is None else self._reader.loader.recorded_events([seq])[0]
 
     def may_be_retracted(self, seq: int, end: int) -> bool:
-        """Return whether anything that a message or the message it answers said was retracted at a seq."""
+        """Return whether anything that a message or the message it answers said may have been retracted at a seq."""
         if not self._retractions.has_any:
             return False
-        return any(self._retractions.is_touched(each, end) for each in (seq, self._question_of(seq, end)) if each)
+        question = self._question_of(seq, end)
+        is_touched = any(self._retractions.is_touched(each, end) for each in (seq, question) if each)
+        return is_touched or (question > 0 and self._retractions.may_repeat(seq))
 
     def is_retracted(self, message: Message, end: int) -> bool:
-        """Return whether all that a message said was retracted at a seq, or all that the message it answers said."""
+        """Return whether all that a message said was retracted at a seq, or all that the message it answers said.
+
+        What a model said counts, too, if it only repeats what was retracted later.
+        """
         if not self._retractions.has_any:
             return False
-        question = self._question_of(message.seq, end)
+        question, text = self._question_of(message.seq, end), text_of(message)
         if question and self._retractions.hides(question, None, end):
             return True
-        return self._retractions.hides(message.seq, f"{message.role}: {text_of(message)}", end)
+        if self._retractions.hides(message.seq, f"{message.role}: {text}", end):
+            return True
+        scope = self._scope_name(message.stamp.stream, end)
+        return message.role == "assistant" and self._retractions.repeats(
+            message.seq, text, lambda: self._text_at(question), scope, end
+        )
+
+    def _text_at(self, seq: int) -> str:
+        """Return the text of the message that an event added, empty for 0."""
+        if not seq:
+            return ""
+        with self._reader.state_lock:
+            (recorded,) = self._reader.loader.recorded_events([seq])
+        return "".join(map(text_of, messages_of(recorded)))
 
     def _question_of(self, seq: int, end: int) -> int:
         """Return the seq of the user's message that a model's message answers, 0 if it is not among those searched."""

@@ -1,17 +1,22 @@
-"""Retracted facts, and the messages that stated them, which contexts do not repeat. Pure."""
+"""Retracted facts, and the messages that stated them or only repeat them, which contexts do not repeat. Pure."""
 
 from bisect import bisect_right
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from refold.entry import MemoriesCleared, MemoryAdded, MemoryDeleted, MemoryMerged, MemoryUpdated
 from refold.event import Recorded, Restored
+from refold.text import contradiction
 from refold.views.profile import ProfileDeleted, ProfileSet
 
 _Key: TypeAlias = tuple[str, str]  # A stream, and the id of a memory or the key of a profile.
 
 _NEVER: Final = 2**62
+_PROFILES: Final = "profile/"
+_TEXTS_COUNT: Final = 4_096  # Texts whose terms are cached.
 
 TYPES: Final = (
     *(MemoriesCleared, MemoryAdded, MemoryDeleted, MemoryMerged, MemoryUpdated),
@@ -26,9 +31,32 @@ class _Statement(Struct):
     seq: int
     passage: str | None
     turns: list[int]  # The seqs at which it was alternately retracted and restored.
+    stream: str
+    content: str
+    key: str = ""  # Of a fact of a profile.
 
     def is_retracted(self, at: int) -> bool:
         return bisect_right(self.turns, at) % 2 == 1
+
+    def is_said_by(self, text: str, question: str) -> bool:
+        """Return whether a text, which may answer a question, says this and nothing else."""
+        own, asked, content = _terms_of(text), _terms_of(question), _terms_of(self.content)
+        is_whole = content <= own or (not content.isdisjoint(own - asked) and content <= own | asked)
+        return is_whole and self.implies(text, question)
+
+    def implies(self, text: str, question: str) -> bool:
+        """Return whether a text, which may answer a question, says nothing beyond this and has some of it."""
+        own, content = _terms_of(text), _terms_of(self.content)
+        is_part = own - _terms_of(question) <= content | _terms_of(self.key) and not content.isdisjoint(own)
+        return is_part and contradiction(self.content, text) is None
+
+
+@lru_cache(_TEXTS_COUNT)
+def _terms_of(text: str) -> frozenset[str]:
+    """Return the terms of a text without those of everyday talk."""
+    from refold.index.terms import strip_contractions, talk_terms, terms_of  # noqa: PLC0415 - imported on first use
+
+    return frozenset(terms_of(strip_contractions(text), "porter")[0]) - talk_terms()
 
 
 class Retractions:
@@ -49,6 +77,10 @@ class Retractions:
     def __init__(self) -> None:
         self._facts: dict[_Key, list[_Statement]] = {}
         self._told: dict[int, list[_Statement]] = {}  # By the seq of a message.
+        self._retracted: list[_Statement] = []  # All that ever were.
+        self._first_seq = _NEVER  # The lowest seq of theirs.
+        self._by_term: dict[str, list[_Statement]] = {}  # The first so many of them.
+        self._indexed_count = 0
         self.has_any = False  # Whether any fact was ever retracted.
         self._withdrawing: dict[int, int] = {}  # By the seq of a message that led to a removal, the seq of the removal.
 
@@ -57,12 +89,16 @@ class Retractions:
         event, stamp = recorded
         stream, seq = stamp.stream, stamp.seq
         if isinstance(event, ProfileSet):
-            self._add_fact((stream, event.key), event.sources, _Statement(seq, None, []))
+            self._add_fact(
+                (stream, event.key), event.sources, _Statement(seq, None, [], stream, event.value, event.key)
+            )
         elif isinstance(event, (MemoryAdded, MemoryUpdated)):
-            self._add_fact((stream, event.id), event.sources, _Statement(seq, event.context, []))
+            self._add_fact(
+                (stream, event.id), event.sources, _Statement(seq, event.context, [], stream, event.content or "")
+            )
         elif isinstance(event, MemoryMerged):
             self._facts.setdefault((stream, event.id), []).extend(self._facts.pop((stream, event.other), ()))
-            self._add_fact((stream, event.id), event.sources, _Statement(seq, None, []))
+            self._add_fact((stream, event.id), event.sources, _Statement(seq, None, [], stream, event.content))
         elif isinstance(event, (MemoryDeleted, ProfileDeleted)):
             self.has_any = True
             self._retract((stream, event.key if isinstance(event, ProfileDeleted) else event.id), seq)
@@ -90,11 +126,40 @@ class Retractions:
         for fact in self._facts.get(key, ()):
             if not fact.is_retracted(seq):
                 fact.turns.append(seq)
+                if len(fact.turns) == 1:
+                    self._retracted.append(fact)
+                    self._first_seq = min(self._first_seq, fact.seq)
 
     def is_touched(self, seq: int, at: int) -> bool:
         """Return whether a fact that a message had stated by a seq was retracted by then, or it led to a removal."""
         is_withdrawing = self._withdrawing.get(seq, _NEVER) <= at
         return is_withdrawing or any(fact.seq <= at and fact.is_retracted(at) for fact in self._told.get(seq, ()))
+
+    def may_repeat(self, seq: int) -> bool:
+        """Return whether what was said at a seq may repeat a fact that was retracted later."""
+        return bool(self._retracted) and self._first_seq < seq < self._retracted[-1].turns[0]
+
+    def repeats(self, seq: int, text: str, question: Callable[[], str], scope: str, at: int) -> bool:
+        """Return whether what a model said at a seq only says again what was retracted later, by another seq.
+
+        `scope` is the project of its conversation, beside whose facts those of profiles count. It may answer a
+        question. A fact that still holds may say the same.
+        """
+        for fact in self._retracted[self._indexed_count :]:
+            for term in _terms_of(fact.content):
+                self._by_term.setdefault(term, []).append(fact)
+        self._indexed_count = len(self._retracted)
+        known = (fact for term in _terms_of(text) for fact in self._by_term.get(term, ()))
+        facts = [fact for fact in known if _is_of(fact, scope) and _was_repeatable(fact, seq, at)]
+        if not facts:
+            return False
+        asked = question()
+        if not any(fact.is_said_by(text, asked) for fact in facts):
+            return False
+        current = (
+            fact for each in self._facts.values() for fact in each if fact.seq <= at and not fact.is_retracted(at)
+        )
+        return not any(_is_of(fact, scope) and fact.implies(text, asked) for fact in current)
 
     def hides(self, seq: int, line: str | None, at: int) -> bool:
         """Return whether every fact that a message had stated by a seq was retracted by then.
@@ -106,3 +171,12 @@ class Retractions:
         facts = [fact for fact in told if line is None or (fact.passage or "") in line]
         is_withdrawing = self._withdrawing.get(seq, _NEVER) <= at
         return (bool(facts) or is_withdrawing) and all(fact.is_retracted(at) for fact in facts)
+
+
+def _is_of(fact: _Statement, scope: str) -> bool:
+    return fact.stream == scope or fact.stream.startswith(_PROFILES)
+
+
+def _was_repeatable(fact: _Statement, seq: int, at: int) -> bool:
+    """Return whether a fact held at a seq, and was retracted later and still is at another one."""
+    return fact.seq < seq < fact.turns[0] <= at and fact.is_retracted(at)

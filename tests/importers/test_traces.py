@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from refold import InvalidInput, LimitExceeded, Memory
 from refold.importers import format_of, import_file
@@ -285,3 +288,38 @@ def test_an_answer_is_new_where_its_question_is(memory: Memory, tmp_path: Path) 
     assert imported(memory, tmp_path, *spans) == ["go", "Done.", "go on", "Done."]
     repeated = [talk(3, None, [text("user", "go on")], "Done.")]  # A span around the call has the same messages.
     assert imported(Memory(), tmp_path, *spans, *repeated) == ["go", "Done.", "go on", "Done."]
+
+
+WORDS = st.sampled_from(["yes", "Done.", "no"])  # Few, so that users and models say the same again and again.
+
+
+@given(
+    rounds=st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=2), WORDS, st.integers(1, 2)), max_size=7),
+    clocks=st.none() | st.lists(st.integers(0, 3), min_size=7, max_size=7),
+)
+@settings(max_examples=100, deadline=None)
+def test_calls_that_repeat_all_before_them_bring_each_message_once(
+    rounds: list[tuple[list[str], str, int]], clocks: list[int] | None
+) -> None:
+    history, spans = list[dict[str, Any]](), list[dict[str, Any]]()
+    for place, (asked, answer, times) in enumerate(rounds):
+        history += [text("user", word) for word in asked]
+        front = [] if clocks is None else [text("user", f"It is 10:0{clocks[place]}.")]
+        # A call in another one, such as of a chain, has the same messages.
+        spans += [talk(1, None, front + history, answer) for _ in range(times)]
+        history.append(text("assistant", answer))
+    with TemporaryDirectory() as folder, Memory() as memory:
+        if spans:
+            import_file(memory, json_lines(Path(folder) / "trace.jsonl", document(*spans)))
+        messages = memory.conversation("otel/trace/talk").history()
+    said = [(message.role, message.content) for message in messages if "It is" not in str(message.content)]
+    assert said == [(each["role"], each["parts"][0]["content"]) for each in history]
+
+
+def test_a_question_of_the_user_that_comes_again_after_a_cut_history_is_new(memory: Memory, tmp_path: Path) -> None:
+    spans = [
+        talk(1, None, [text("user", "go")], "Done."),
+        talk(2, None, [text("user", "go"), text("assistant", "Done."), text("user", "list")], "One."),
+        talk(3, None, [text("assistant", "One."), text("user", "list")], "One."),
+    ]
+    assert imported(memory, tmp_path, *spans) == ["go", "Done.", "list", "One.", "list", "One."]

@@ -1,7 +1,8 @@
 """Formats of agents' own files: Claude Code sessions, and OpenTelemetry traces with GenAI attributes."""
 
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from operator import itemgetter
 from typing import Any, BinaryIO, Final, cast
 
 import msgspec
@@ -201,24 +202,32 @@ def _value(value: object) -> Any:
 def _merge_messages(spans: list[Fields]) -> list[SourceMessage]:
     """Return the messages of calls, each only once."""
     messages: list[SourceMessage] = []
-    places: dict[bytes, list[int]] = {}
+    places: dict[bytes, int] = {}  # The places of a key among the messages, as bits.
     prompts: set[bytes] = set()
+    calls: set[bytes] = set()
     for span in sorted(spans, key=lambda span: span["begin_ns"] or 0):
         model = span["attributes"].get("gen_ai.response.model", span["attributes"].get("gen_ai.request.model"))
         about = {"span_id": span["span_id"], "trace_id": span["trace_id"]}
-        found = [(source in _OUTPUTS, fields, _key(fields)) for source, fields in _messages_of(span)]
-        repeated = _repeated_places([key for _, _, key in found], places)
-        is_new_call = False
-        for number, (is_output, fields, key) in enumerate(found):
+        parts = [(source in _OUTPUTS, fields, _key(fields)) for source, fields in _messages_of(span)]
+        parts.sort(key=itemgetter(0))  # The input first.
+        call = sha256(msgspec.msgpack.encode([key for _, _, key in parts])).digest()
+        if call in calls:  # A span around that of the call, such as of a chain.
+            continue
+        calls.add(call)
+        given = [(fields["role"] in PROMPT_ROLES, key) for is_output, fields, key in parts if not is_output]
+        repeated = _repeated([key for _, key in given], places)
+        # What a model says to something new is new, whatever it said before.
+        if all(is_prompt or number in repeated for number, (is_prompt, _) in enumerate(given)):
+            repeated |= _repeated([key for _, _, key in parts], places)
+        for number, (is_output, fields, key) in enumerate(parts):
             if fields["role"] in PROMPT_ROLES:
                 if key in prompts:
                     continue
                 prompts.add(key)
-            elif number in repeated and not (is_output and is_new_call):
+            elif number in repeated:
                 continue
             else:
-                is_new_call = True
-                places.setdefault(key, []).append(len(messages))
+                places[key] = places.get(key, 0) | 1 << len(messages)
             added = about | {"model": model if is_output else None}
             moment_ns = span["end_ns"] if is_output else span["begin_ns"]
             messages.append(source_message(fields, metadata(other_fields(fields), {}), added, occurred_ns=moment_ns))
@@ -231,23 +240,30 @@ def _key(fields: Fields) -> bytes:
     return msgspec.json.encode(own, order="deterministic")
 
 
-def _repeated_places(keys: list[bytes], places: Mapping[bytes, list[int]]) -> set[int]:
+def _repeated(keys: Sequence[bytes], places: Mapping[bytes, int]) -> set[int]:
     """Return the numbers of the keys in the longest sequence that is also among the known places, in the same order.
 
-    For each length, the sequence that ends at the first place is kept, as Hunt and Szymanski do it.
+    Of several such sequences, the one with the first keys: what comes again at the end of a history is new. The lengths
+    are computed as bits, as Hyyrö does it: after each key, a row has a zero at each place at which the longest common
+    sequence of the keys so far and the places up to it becomes longer.
     """
-    ends: list[int] = []
-    sequences: list[tuple[int, Any]] = []
-    for number, key in enumerate(keys):
-        for place in reversed(places.get(key, ())):
-            length = bisect_left(ends, place)
-            sequence = number, sequences[length - 1] if length else None
-            ends[length : length + 1] = [place]
-            sequences[length : length + 1] = [sequence]
-    last = sequences[-1] if sequences else None
+    until = max((bits.bit_length() for bits in places.values()), default=0)
+    rows = [(1 << until) - 1]
+    for key in keys:
+        row, own = rows[-1], rows[-1] & places.get(key, 0)
+        rows.append((row + own | row - own) & rows[0])
+
+    def length(number: int) -> int:
+        return until - (rows[number] & (1 << until) - 1).bit_count()
+
     numbers: set[int] = set()
-    while last is not None:
-        number, last = last
+    number = len(keys)
+    while left := length(number):
+        while length(number - 1) == left:
+            number -= 1
+        # Up to the first place at which the sequence is as long, which is that of this key.
+        until = (~rows[number] & (1 << until) - 1).bit_length() - 1
+        number -= 1
         numbers.add(number)
     return numbers
 

@@ -280,6 +280,10 @@ class TestSettings:
             mine.load(tmp_path / "other.jsonl")
             assert (mine.settings.get("memory_enabled"), mine.settings.get("memory_max_injected")) == (False, 200)
             assert mine.profile("bob").get("city") == "Oslo"
+        with remembering() as untouched:  # No setting was ever set here: the defaults stay.
+            untouched.project("home").add("Nuts are dangerous for Alice.")
+            untouched.load(tmp_path / "other.jsonl")
+            assert untouched.settings.items() == Memory().settings.items()
         with remembering() as empty:  # There is nothing that could stay.
             empty.load(tmp_path / "other.jsonl", rename={"profile/bob": "profile/robert"})
             assert (empty.profiles(), empty.settings.get("memory_max_injected")) == (["robert"], 3)

@@ -313,8 +313,8 @@ class _Join:
             seq_map.note(reader.head + 1, len(page))
             target = _JoinPage(reader, self._names, seq_map, max(now_ns, reader.time_ns), seed)
             store = reader.find(STORE_STREAM)
-            if store is not None and seq_map.runs[0][1] > 1:
-                target.keep_settings(reader.live(store).part(SWITCHES).values)
+            if seq_map.runs[0][1] > 1:  # Not into an empty store, which has no settings to keep.
+                target.keep_settings({} if store is None else reader.live(store).part(SWITCHES).values)
             for checked in page:
                 target.add(checked)
         joined = msgspec.msgpack.encode(_seq_maps(reader.log) | {self._key: seq_map})

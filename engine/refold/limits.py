@@ -340,6 +340,9 @@ assert EXTRACTED_CHARS_MAX < EXTRACTION_SECTION_CHARS_MAX < EXTRACTION_CHARS_MAX
 # The loop.
 LOOP_STEPS_COUNT_DEFAULT: Final = 20  # Requests to a model for one message of a user.
 LOOP_FAILURES_COUNT_MAX: Final = 3  # Failures of the same call in a turn, after which the turn ends.
+# How long a request that is sent again waits for the turn that answers it. That turn may itself wait for the request:
+# by a thread of a pool, say.
+LOOP_WAIT_SECONDS_MAX: Final = 60
 
 assert LOOP_STEPS_COUNT_DEFAULT < TOOLS_COUNT_MAX
 

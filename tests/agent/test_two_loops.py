@@ -3,14 +3,15 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from pathlib import Path
-from threading import Event, Thread
+from threading import Barrier, Event, Thread
 from typing import Any, Self
 
 import pytest
 
 from refold import Conversation, Memory, StoreBusy
-from refold.agent import AgentLoop, Call, FunctionTool, Reply, rerun
+from refold.agent import AgentLoop, Call, FunctionTool, HookContext, Reply, rerun
 from tests.agent.test_loop import Script, call, described, ids
 from tests.support.memories import Child, Clock, assert_sound
 
@@ -288,6 +289,102 @@ def test_a_tool_that_asks_for_a_turn_of_its_own_conversation_is_told_why_it_cann
     assert AgentLoop(memory, chat, Script(call("ask"), Reply("No."))).run("Ask yourself.").text == "No."
     ((_, answer),) = answers(chat)
     assert "asks for another turn in 'c', which would wait for itself" in answer
+
+
+def test_a_repeated_request_gets_the_answer_of_a_turn_that_was_cancelled_after_it(memory: Memory) -> None:
+    chat, inside, gone = memory.conversation("c", window_tokens=1_000), Event(), Event()
+    for number in range(40):
+        chat.append("user", f"{number} " + "word " * 20)
+
+    def extract(context: HookContext, _: object) -> None:
+        if context.conversation.window(last=1)[0].role == "assistant":
+            inside.set()
+            assert gone.wait(SECONDS_MAX)
+
+    memory.hooks.register("compaction", extract)
+    with ThreadPoolExecutor(2) as pool:
+        order = AgentLoop(memory, chat, Script(Reply("Ordered. " + "Thanks. " * 100)), is_cancelled=gone.is_set)
+        first = pool.submit(order.run, "Order a pizza.")
+        assert inside.wait(SECONDS_MAX)
+        waiting = Waiting(memory, Script(Reply("Ordered again.")))
+        again = pool.submit(waiting.loop.run, "Order a pizza.")
+        waiting.wait()
+        gone.set()
+        assert first.result(SECONDS_MAX).stop_reason is None
+        assert again.result(SECONDS_MAX) == first.result(SECONDS_MAX)
+    assert [role for role, _ in said(chat)[-2:]] == ["user", "assistant"]
+    assert [message.content for message in chat.history()].count("Order a pizza.") == 1
+
+
+def test_what_two_users_say_in_the_same_words_is_two_messages(memory: Memory) -> None:
+    model, chat = Slow(Reply("One vote."), Reply("Two votes.")), memory.conversation("c")
+    alice, bob = (AgentLoop(memory, chat, model, user_name=name) for name in ("alice", "bob"))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(alice.run, "yes")
+        assert model.asked.wait(SECONDS_MAX)
+        with pytest.raises(StoreBusy, match=r"'c' is answering another message \('yes' of 'alice'\); call again when"):
+            bob.run("yes")
+        model.may_reply.set()
+        assert first.result(SECONDS_MAX).text == "One vote."
+    assert bob.run("yes").text == "Two votes."
+    failing = Slow(RuntimeError("504"))
+    failing.may_reply.set()
+    with pytest.raises(RuntimeError, match="504"):
+        AgentLoop(memory, chat, failing, user_name="alice").run("again?")
+    turn = AgentLoop(memory, chat, Script(Reply("Yes.")), user_name="bob").run("again?")
+    assert "('again?') has no answer" in turn.notices[0]
+    asked = [(message.name, message.content) for message in chat.window() if message.role == "user"]
+    assert asked == [("alice", "yes"), ("bob", "yes"), ("alice", "again?"), ("bob", "again?")]
+
+
+def test_agents_that_are_tools_of_each_other_do_not_wait_for_each_other(memory: Memory) -> None:
+    names, both, loops = ("mailer", "planner"), Barrier(2), dict[str, AgentLoop]()
+
+    def ask(name: str) -> str:
+        both.wait(SECONDS_MAX)
+        try:
+            return loops[name].run("What is due?").text
+        finally:
+            both.wait(SECONDS_MAX)  # Neither turn ends before both have asked.
+
+    memory.tools.register(FunctionTool("ask_mailer", "d", {}, lambda *_: ask("mailer")))
+    memory.tools.register(FunctionTool("ask_planner", "d", {}, lambda *_: ask("planner")))
+    for name, other in (names, names[::-1]):
+        model = Script(call(f"ask_{other}"), Reply("Nothing."))
+        loops[name] = AgentLoop(memory, memory.conversation(name), model)
+    with ThreadPoolExecutor(2) as pool:
+        turns = [pool.submit(loops[name].run, "What is due?") for name in names]
+        assert [turn.result(SECONDS_MAX).text for turn in turns] == ["Nothing."] * 2
+    for name in names:
+        ((_, answer),) = answers(memory.conversation(name))
+        assert "a tool or a hook of the turn that answers 'What is due?' cannot wait for that" in answer
+
+
+def test_a_tool_on_a_thread_of_a_pool_does_not_wait_for_ever_for_its_own_turn(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refold.agent.turn_lock.LOOP_WAIT_SECONDS_MAX", 0.1)
+    chat = memory.conversation("c")
+    with ThreadPoolExecutor(1) as pool:
+        inner = AgentLoop(memory, chat, Script())
+        memory.tools.register(FunctionTool("ask", "d", {}, lambda *_: pool.submit(inner.run, "Hi.").result().text))
+        assert AgentLoop(memory, chat, Script(call("ask"), Reply("Hello!"))).run("Hi.").text == "Hello!"
+    ((_, answer),) = answers(chat)
+    assert "waited LOOP_WAIT_SECONDS_MAX = 0.1 seconds for the turn that answers 'Hi.' in 'c'; call again" in answer
+
+
+def test_what_a_turn_started_may_wait_once_the_turn_has_ended(memory: Memory) -> None:
+    model, chat, contexts = Slow(Reply("Later.")), memory.conversation("c"), list[Context]()
+    memory.tools.register(FunctionTool("keep", "d", {}, lambda *_: contexts.append(copy_context())))
+    AgentLoop(memory, memory.conversation("d"), Script(call("keep"), Reply("Kept."))).run("Go.")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(AgentLoop(memory, chat, model).run, "When?")
+        assert model.asked.wait(SECONDS_MAX)
+        waiting = Waiting(memory, model)
+        again = pool.submit(contexts[0].run, waiting.loop.run, "When?")
+        waiting.wait()
+        model.may_reply.set()
+        assert first.result(SECONDS_MAX) == again.result(SECONDS_MAX)
 
 
 @pytest.mark.usefixtures("apart")

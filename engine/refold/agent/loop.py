@@ -23,7 +23,7 @@ from refold.agent.context import ContextBudget, is_shown
 from refold.agent.hooks import Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
 from refold.agent.tools import OK, ToolResult, storable_text
-from refold.agent.turn_lock import CANCELLED, TurnOver, run_alone
+from refold.agent.turn_lock import CANCELLED, Question, TurnOver, run_alone
 from refold.errors import Closed, InvalidInput, LimitExceeded, StoreBusy, WrongVersion
 from refold.event import ForkDropped
 from refold.limits import (
@@ -205,23 +205,25 @@ class AgentLoop:
         does an exception, including Ctrl-C, or an empty answer, which is not recorded. The message then has no answer:
         `resume()` continues from there, and the notices of a `run` with another text mention the message.
 
-        While a turn runs in the conversation on another thread, the same text waits for it and returns its result, and
-        another text raises `StoreBusy`. Other processes are not waited for: a turn notices before it records a reply
-        that its message was answered there, erased or taken back; it then ends, and records nothing more.
+        While a turn runs in the conversation on another thread, the same text of the same user waits for it and returns
+        its result, and any other raises `StoreBusy`. So does a wait of more than LOOP_WAIT_SECONDS_MAX, and each wait
+        of a tool or a hook, since two turns could wait for each other. Other processes are not waited for: a turn
+        notices before it records a reply that its message was answered there, erased or taken back; it then ends, and
+        records nothing more.
         """
         if not checks.text(text, "text").strip():
             checks.invalid(f"text is {checks.brief(text)}, which asks nothing; give what the user says")
-        return self._run_alone((text,), lambda: self._run(text))
+        return self._run_alone([(self._context.user_name, text)], lambda: self._run(text))
 
-    def _run_alone(self, texts: Sequence[str], work: Callable[[], Turn]) -> Turn:
+    def _run_alone(self, questions: Sequence[Question], work: Callable[[], Turn]) -> Turn:
         try:
-            return run_alone(self.chat, texts, self._is_cancelled, work)
+            return run_alone(self.chat, questions, self._is_cancelled, work)
         except TurnOver as over:
             return Turn("", 0, str(over))
 
     def _run(self, text: str) -> Turn:
         unanswered = unanswered_message(self.chat)
-        if unanswered is not None and text in _texts_of(unanswered):
+        if unanswered is not None and (self._context.user_name, text) in _questions_of(unanswered):
             return self._resume(unanswered)
         notices_before = len(self._context.notices)
         self._begin()
@@ -232,7 +234,7 @@ class AgentLoop:
             reason = answer.stop_reason or "a hook left nothing of the message"
             return Turn("", 0, reason, notices=self.notices[notices_before:])
         if unanswered is not None:
-            quote = shorten(_texts_of(unanswered)[0])
+            quote = shorten(text_of(unanswered))
             self._context.notify(
                 f"message {unanswered.seq} ({quote!r}) has no answer; resume() would have gone on with it"
             )
@@ -246,9 +248,9 @@ class AgentLoop:
         """Continue a turn where it stopped because the model failed, the process ended, or a guard blocked.
 
         Interrupted tool calls are answered from their records. If the turn still runs on another thread, waits for it
-        and returns its result. Raises `InvalidInput` if the last user message already has its answer.
+        as `run` does, and returns its result. Raises `InvalidInput` if the last user message already has its answer.
         """
-        return self._run_alone(_texts_of(self._open_message()), lambda: self._resume(self._open_message()))
+        return self._run_alone(_questions_of(self._open_message()), lambda: self._resume(self._open_message()))
 
     def _open_message(self) -> Message:
         message = unanswered_message(self.chat)
@@ -275,7 +277,7 @@ class AgentLoop:
         self._question = message
         try:
             with self.memory.acting("assistant", cause=message.seq):
-                turn = self._answer(_texts_of(message)[0])
+                turn = self._answer(text_of(message))
         except BaseException as error:
             error.add_note(f"message {message.seq} has no answer yet; AgentLoop.resume() goes on with it")
             raise
@@ -558,10 +560,11 @@ def _check(memory: object, chat: object, model: object) -> None:
         checks.invalid(_ASYNC_REPLY)
 
 
-def _texts_of(message: Message) -> tuple[str, ...]:
-    """Return the text of a user message, and its original text if a hook changed it."""
+def _questions_of(message: Message) -> list[Question]:
+    """Return who asks what in a user message, and what the user said originally if a hook changed it."""
     original = (message.metadata or {}).get(ORIGINAL_KEY)
-    return (text_of(message), original) if isinstance(original, str) else (text_of(message),)
+    texts = [text_of(message), original] if isinstance(original, str) else [text_of(message)]
+    return [(message.name, text) for text in texts]
 
 
 def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:

@@ -3,15 +3,29 @@
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from threading import Lock
-from typing import Any, Final, Generic, TypeVar, cast
+from time import monotonic
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from refold import checks
 from refold.errors import StoreBusy
+from refold.limits import LOOP_WAIT_SECONDS_MAX
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.reasons import shorten
 
-T = TypeVar("T")
+
+class Result(Protocol):
+    """What a turn returns."""
+
+    @property
+    def stop_reason(self) -> str | None:
+        """The reason if the turn was stopped."""
+        ...
+
+
+T = TypeVar("T", bound=Result)
+Question: TypeAlias = tuple[str | None, str]
+"""The name of the user who asks, if users have names, and what the user says."""
 
 CANCELLED: Final = "the turn was cancelled; resume() goes on with it"
 _POLL_SECONDS: Final = 0.05  # How often a call that waits for a turn asks whether it was itself cancelled.
@@ -22,12 +36,12 @@ class TurnOver(Exception):
 
 
 class RunningTurn(Generic[T]):
-    """A turn that runs: the texts of its question, and its result once it has ended without an exception."""
+    """A turn that runs: the forms of its question, and its result once it has ended with one that holds for a retry."""
 
-    __slots__ = ("_running", "is_cancelled", "result", "texts")
+    __slots__ = ("_running", "is_cancelled", "questions", "result")
 
-    def __init__(self, texts: Sequence[str], is_cancelled: Callable[[], bool] | None) -> None:
-        self.texts = frozenset(texts)
+    def __init__(self, questions: Sequence[Question], is_cancelled: Callable[[], bool] | None) -> None:
+        self.questions = questions
         self.is_cancelled = is_cancelled
         self.result: T | None = None
         self._running = Lock()
@@ -37,8 +51,12 @@ class RunningTurn(Generic[T]):
         """Wake the callers that wait for the turn."""
         self._running.release()
 
+    def is_running(self) -> bool:
+        """Return whether the turn has not ended yet."""
+        return self._running.locked()
+
     def wait(self, seconds: float) -> bool:
-        """Wait until the turn has ended, up to some seconds or, with -1, for ever; return whether it has."""
+        """Wait until the turn has ended, up to some seconds; return whether it has."""
         has_ended = self._running.acquire(timeout=seconds)
         if has_ended:
             self._running.release()  # For the next one that waits.
@@ -48,36 +66,42 @@ class RunningTurn(Generic[T]):
         """Return whether the turn is to end early."""
         return self.is_cancelled is not None and self.is_cancelled()
 
+    def answers(self, questions: Sequence[Question]) -> bool:
+        """Return whether the turn answers one of the questions."""
+        return any(question in self.questions for question in questions)
+
 
 _lock: Final = Lock()
 _running: Final[dict[tuple[int, str], RunningTurn[Any]]] = {}
-# A tool or a hook that waited for the turn that called it would wait for ever.
+# The turns whose tools and hooks led to a call, and which wait for it. If it waited for another turn, that one could
+# wait for them. On a thread of a pool, nothing says which turns these are; so every wait has a bound.
 _CALLERS: Final[ContextVar[tuple[RunningTurn[Any], ...]]] = ContextVar("refold_turns", default=())
 
 
 def run_alone(
-    chat: Conversation, texts: Sequence[str], is_cancelled: Callable[[], bool] | None, work: Callable[[], T]
+    chat: Conversation, questions: Sequence[Question], is_cancelled: Callable[[], bool] | None, work: Callable[[], T]
 ) -> T:
     """Return the result of `work`, while no other turn of this process runs in the conversation.
 
-    If a turn with one of the `texts` as its question runs already, wait for it and return its result; `work` is called
-    after it only if it failed or was cancelled. A turn with another question raises `StoreBusy`, unless it was
-    cancelled: then `work` is called once it has ended. Raises `TurnOver` if this call is cancelled while it waits.
+    If a turn with one of the `questions` runs already, wait for it and return its result; `work` is called after it
+    only if it failed or ended because it was cancelled. A turn with another question raises `StoreBusy`, unless it was
+    cancelled: then `work` is called once it has ended. So does a wait of more than LOOP_WAIT_SECONDS_MAX, and each wait
+    of a tool or a hook of a turn. Raises `TurnOver` if this call is cancelled while it waits.
     """
     core, _ = core_of(chat)
     place = id(core.engine), core.key(chat.place[0])  # The engine lives as long as a turn in it.
-    own = RunningTurn[T](texts, is_cancelled)
+    own = RunningTurn[T](questions, is_cancelled)
     token = _CALLERS.set((*_CALLERS.get(), own))
+    until = monotonic() + LOOP_WAIT_SECONDS_MAX
     try:
         while (other := _claim(place, own)) is not own:
             _check_may_wait(chat, other, own)
-            while not other.wait(-1 if is_cancelled is None else _POLL_SECONDS):
-                if own.was_cancelled():
-                    raise TurnOver(CANCELLED)
-            if other.result is not None and other.texts & own.texts and not other.was_cancelled():
+            _wait(chat, other, own, until)
+            if other.result is not None and other.answers(questions):
                 return cast("T", other.result)
-        own.result = work()
-        return own.result
+        result = work()
+        own.result = None if result.stop_reason == CANCELLED else result
+        return result
     finally:
         _CALLERS.reset(token)
         with _lock:
@@ -92,15 +116,38 @@ def _claim(place: tuple[int, str], own: RunningTurn[Any]) -> RunningTurn[Any]:
         return _running.setdefault(place, own)
 
 
+def _wait(chat: Conversation, other: RunningTurn[Any], own: RunningTurn[Any], until: float) -> None:
+    while not other.wait(max(0.0, min(_POLL_SECONDS, until - monotonic()))):
+        if own.was_cancelled():
+            raise TurnOver(CANCELLED)
+        if monotonic() >= until:
+            raise StoreBusy(
+                f"waited LOOP_WAIT_SECONDS_MAX = {LOOP_WAIT_SECONDS_MAX} seconds for the turn that answers "
+                f"{_describe(other)} in {chat.id!r}; call again to wait longer, or end that turn: "
+                f"AgentLoop(..., is_cancelled=)"
+            )
+
+
 def _check_may_wait(chat: Conversation, other: RunningTurn[Any], own: RunningTurn[Any]) -> None:
-    said = shorten(next(iter(other.texts), ""))
-    if other in _CALLERS.get():
+    callers = [caller for caller in _CALLERS.get() if caller is not own and caller.is_running()]
+    if other in callers:
         checks.invalid(
-            f"a tool or a hook of the turn that answers {said!r} asks for another turn in {chat.id!r}, which would "
-            f"wait for itself; use another conversation, or a fork of this one"
+            f"a tool or a hook of the turn that answers {_describe(other)} asks for another turn in {chat.id!r}, which "
+            f"would wait for itself; use another conversation, or a fork of this one"
         )
-    if not other.texts & own.texts and not other.was_cancelled():
+    if not other.answers(own.questions) and not other.was_cancelled():
         raise StoreBusy(
-            f"conversation {chat.id!r} is answering another message ({said!r}); call again when that turn has ended, "
-            f"or end it: AgentLoop(..., is_cancelled=)"
+            f"conversation {chat.id!r} is answering another message ({_describe(other)}); call again when that turn "
+            f"has ended, or end it: AgentLoop(..., is_cancelled=)"
         )
+    if callers:
+        raise StoreBusy(
+            f"conversation {chat.id!r} is answering {_describe(other)}, and a tool or a hook of the turn that answers "
+            f"{_describe(callers[-1])} cannot wait for that, because the one could wait for the other; call again "
+            f"when that turn has ended, or use another conversation, or a fork of this one"
+        )
+
+
+def _describe(turn: RunningTurn[Any]) -> str:
+    name, text = turn.questions[0]
+    return repr(shorten(text)) + (f" of {name!r}" if name else "")

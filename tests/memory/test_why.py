@@ -333,7 +333,7 @@ class TestEarlierMessages:
     def test_answer_taken_back(self, memory: Memory, said: Message) -> None:
         entry = memory.project("acme").add("Staging listens on port 6432", sources=[said])
         chat = memory.conversation("then")
-        asked, answer = chat.append("user", "Which port of staging?"), chat.append("assistant", "Staging: 6432.")
+        asked, answer = chat.append("user", "Which port of staging?"), chat.append("assistant", "It listens on 6432.")
         query = "What is the port of staging?"
         memory.project("acme").delete(entry)
         assert self.absence(memory, asked, query) == "the answer to it was taken back"

@@ -38,7 +38,7 @@ def indexed(case: Case) -> MessageView:
 def found(look: MessageView, query: str) -> set[int]:
     """The places of the messages that a query brings."""
     asked = EarlierQuery(0, None, "", "", query, None, frozenset(), TOP_K)
-    return {match.seq - 1 for match in matches([(look, look.seqs > 0)], asked)[0]}
+    return {match.seq - 1 for match in matches([(look, look.seqs > 0)], asked).found}
 
 
 def main() -> None:

@@ -182,14 +182,47 @@ def test_a_question_that_was_asked_before_brings_all_again(told: Memory) -> None
     assert "coriander" in earlier(told, "What herb do I leave out of food?")
 
 
-def test_it_ends_with_the_room_and_with_the_number_of_messages(told: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
-    count = sum(map(len, SESSIONS.values()))
-    told.settings.set("messages_max_injected", count - 1)
-    assert earlier(told, "What car do we have?") == ""
-    told.settings.set("messages_max_injected", count)
+def test_it_ends_with_the_room(told: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Skoda" in earlier(told, "What car do we have?")
     monkeypatch.setattr("refold.memory.earlier._WHOLE_WORDS_MAX", 30)
     assert earlier(told, "What car do we have?") == ""
+
+
+@pytest.mark.parametrize("query", ["What is the cheapest purchase?", ABOUT_THE_USER[0]])
+def test_all_of_many_short_messages_is_shown(memory: Memory, query: str) -> None:
+    chat = memory.conversation("told", project="home")
+    for number in range(120):
+        chat.append("user", f"Thing {number}: {number} kroner.")
+    context = memory.context(memory.conversation("now", project="home"), query=query)
+    part = context.part("messages")
+    assert part is not None
+    assert (part.text.count("- user: "), part.left_out, context.left_out) == (120, 0, {})
+    assert memory.rebuild(memory.show(context)).matches
+
+
+def test_a_bound_of_few_messages_shows_the_newest_and_counts_the_others(told: Memory) -> None:
+    count = sum(map(len, SESSIONS.values()))
+    told.settings.set("messages_max_injected", 3)
+    context = told.context(told.conversation("now", project="home"), query="Which herb should you leave out?")
+    part = context.part("messages")
+    assert part is not None
+    assert part.text.count("- user: ") == 3
+    assert part.text.endswith(f"\n({count - 3} less relevant messages left out)")
+    assert context.left_out == {"messages": count - 3}
+    seq = told.show(context)
+    assert told.rebuild(seq).matches
+    hidden = told.why(told.conversation("move").window()[0], missing_from=seq).steps[-1].text
+    assert hidden.endswith("the newest of what users said is shown, 3 messages at most")
+
+
+def test_a_question_about_oneself_counts_the_older_messages(memory: Memory) -> None:
+    chat = memory.conversation("told", project="home", window_tokens=None)
+    for number in range(200):
+        chat.append("user", f"Today I repaired boat number {number} with some tar.")
+    context = memory.context(memory.conversation("now", project="home"), query=ABOUT_THE_USER[0])
+    part = context.part("messages")
+    assert part is not None
+    assert part.left_out == context.left_out["messages"] == 200 - part.text.count("- user: ") > 100
 
 
 def test_what_was_taken_back_and_other_projects_stay_out(told: Memory) -> None:

@@ -63,22 +63,26 @@ _FACT_CHARS: Final = 300  # A longer memory is not a single fact.
 
 def earlier_messages(
     core: Core, chat: Conversation, messages: Sequence[Message], project: str, query: str | None, top_k: int | None
-) -> list[Earlier]:
-    """Find earlier messages, most relevant first, without text that is already in the context's ``messages``."""
+) -> tuple[list[Earlier], int]:
+    """Find earlier messages, most relevant first, without text that is already in the context's ``messages``.
+
+    Return also how many more of what users said there are.
+    """
     query = query_of(query, messages)
     if not top_k or not query.strip():
-        return []
+        return [], 0
     meaning = meaning_of(core, query) if chat.embed else None
     shown = {message.seq for message in messages}
     search = EarlierQuery(core.branch, core_of(chat)[1], chat.place[0], project, query, meaning, shown, top_k)
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []
-    for earlier in core.part(EarlierMessages).search(search):
+    found, left_out = core.part(EarlierMessages).search(search)
+    for earlier in found:
         line = parts.line_of(text_of(earlier.message))
         if line and line not in lines:
             lines.add(line)
             fresh.append(earlier)
-    return fresh
+    return fresh, left_out
 
 
 def without_repeats(earlier: Sequence[Earlier], entries: Sequence[Entry], previous_ids: Sequence[str]) -> list[Earlier]:
@@ -171,8 +175,12 @@ class Choice:
         chars: Mapping[str, int],
         timezone: str,
         asker: str | None = None,
+        *,
+        left_out: int = 0,
     ) -> None:
+        """Take the candidates; ``left_out`` messages are none of them, and count as left out."""
         self._count = core.counter.count
+        self._left_out = {parts.MEMORIES: 0, parts.MESSAGES: left_out}
         self._chars = chars
         self._timezone = timezone
         memories, messages = list[_Candidate](), list[_Candidate]()
@@ -253,7 +261,7 @@ class Choice:
         """Return the lines of a part in display order, and the number left out."""
         lines = sorted((line for line in taken.values() if line.part == part), key=lambda line: line.order)
         hidden = len(_pieces_in(taken)) if part == parts.MEMORIES else 0
-        return lines, self.counts[part] - len(lines) - hidden
+        return lines, self.counts[part] + self._left_out[part] - len(lines) - hidden
 
     def _text(self, part: str, taken: _Taken) -> str:
         lines, left_out = self._sort_lines(part, taken)

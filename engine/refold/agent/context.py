@@ -400,19 +400,19 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
         opening=(chat.project, chat.window_tokens, chat.embed),
         plan=ContextPlan(request.topics, question="" if question is None else question.id),
     )
-    candidates, earlier_candidates = MemoryCandidates((), ()), list[Earlier]()
+    candidates, earlier_candidates, left_out = MemoryCandidates((), ()), list[Earlier](), 0
     if settings["memory_enabled"]:
         candidates = _find_memories(memory, core, chat, recipe)
         bounds = budget.episodes_count, budget.tokens or 0
         episodes = similar_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
-        earlier_candidates = earlier_messages(
+        earlier_candidates, left_out = earlier_messages(
             core, chat, turn.messages, recipe.project, recipe.query, budget.messages_count
         )
     source = ContextSource(memory, core, chat, turn.messages, recipe)
     listed = tuple(listed_parts(source))
     chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
-    choice = Choice(core, candidates, earlier_candidates, chars, recipe.timezone, source.asker)
+    choice = Choice(core, candidates, earlier_candidates, chars, recipe.timezone, source.asker, left_out=left_out)
     plan = _plan_tokens(source, choice, listed)
     chosen = choice.choose(plan.tokens[parts.MEMORIES])
     entries, messages = chosen.memories, without_repeats(chosen.messages, chosen.memories, candidates.previous_ids)

@@ -28,6 +28,7 @@ from refold.message import Message, MessageAppended, MessageReplaced, messages_o
 from refold.text import words
 from refold.threads import enter_once
 from refold.views.session import SESSION
+from refold.views.store import DEFAULTS
 
 if TYPE_CHECKING:
     from refold.index.messages import MessageMatch, MessageView
@@ -59,6 +60,7 @@ _NO_WORDS: Final = 2**31  # Words that no message has: it is found by its meanin
 _WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole.
 _NEWEST: Final = "it asks about the user as a whole, and the newest of what users said is shown"
 _WHOLE: Final = "besides messages with its words, all that users said is shown while that is little"
+_WHOLE_CUT: Final = "besides messages with its words, the newest of what users said is shown, {} messages at most"
 _TOO_MANY: Final = "too many messages have"
 _CONVERSATION: Final = "conversation/"
 _FACTS: Final = ("project/", "profile/")
@@ -153,15 +155,17 @@ class EarlierMessages:
         with enter_once(self._lock):
             self._newest.clear()
 
-    def search(self, query: EarlierQuery) -> list[Earlier]:
-        """Find messages, the best first; none if nothing answers the query.
+    def search(self, query: EarlierQuery) -> tuple[list[Earlier], int]:
+        """Find messages, the best first; none if nothing answers the query. Return also how many more there are.
 
-        Messages that say only what was retracted are left out.
+        These are of what users said, where the newest of it is shown. Messages that say only what was retracted are
+        left out.
         """
         newest, end, looks = self._looks(query)
         if not looks:
-            return []
-        return self._current(newest, end, looks, matches(looks, query)[0])
+            return [], 0
+        matched = matches(looks, query)
+        return self._current(newest, end, looks, matched.found), matched.left_out
 
     def _current(
         self,
@@ -214,7 +218,7 @@ class EarlierMessages:
         rows = [(look, mask & ~look.mask_without(own)) for look, mask in looks]
         if not any(mask.any() for _, mask in rows):
             return "its content was replaced"
-        found, reason = matches(looks, query)
+        found, reason, _ = matches(looks, query)
         places = [(match.seq, match.place) for match in found if (match.seq, match.place) in own]
         if not places:
             return _mismatch(looks, rows, query, reason)
@@ -286,8 +290,17 @@ def criteria_of(query: str) -> Criteria:
     return Criteria(subject, text, asks)
 
 
-def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> "tuple[list[MessageMatch], str]":
-    """Search rows, each with a mask of those that can be found; return matches, and why no others or none answer."""
+class Matches(NamedTuple):
+    """The messages that a query brings, and why it brings no others."""
+
+    found: "list[MessageMatch]"
+    reason: str
+    left_out: int
+    """How many more users said, where the newest of it is brought."""
+
+
+def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> Matches:
+    """Search rows, each with a mask of those that can be found."""
     from refold.index import messages as index  # noqa: PLC0415 - imported on first use
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
@@ -314,10 +327,14 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
         found = found if best is not None and best.is_sure else list(_short_enough(found))
     # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
-    said = _said_by_users(looks, criteria, top_k) if criteria.subject or criteria.about else []
+    said, left_out = _said_by_users(looks, criteria) if criteria.subject or criteria.about else ([], 0)
     whole = [match for match in said if (match.seq, match.place) not in places]
     reason = criteria.reason or ("" if best is None else best.reason)
-    return [*found, *whole], reason if criteria.about else _WHOLE if whole else "" if found else reason
+    reason = reason if criteria.about else _WHOLE if whole else "" if found else reason
+    room = max(0, top_k - len(found)) if top_k < DEFAULTS["messages_max_injected"] else len(whole)
+    if room < len(whole):
+        reason = reason if criteria.about else _WHOLE_CUT.format(top_k)
+    return Matches([*found, *whole[:room]], reason, left_out + len(whole[room:]))
 
 
 def _short_enough(found: "Sequence[MessageMatch]") -> "Iterator[MessageMatch]":
@@ -382,10 +399,11 @@ def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria,
     return _BestAnswer(is_sure, criteria.is_question and is_rare and share >= _SHARE_MIN, reason)
 
 
-def _said_by_users(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria, top_k: int) -> "list[MessageMatch]":
+def _said_by_users(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria) -> "tuple[list[MessageMatch], int]":
     """Return all that users said, newest first, and then what they asked, with the answers, as far as there is room.
 
-    If it is more than a query may bring: the newest of what they said for a question about the user, else nothing.
+    If it is too many words: the newest of what they said for a question about the user, else nothing. Return also the
+    number of messages that there was no room for.
     """
     from refold.index.questions import USER  # noqa: PLC0415 - imported on first use
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
@@ -401,21 +419,20 @@ def _said_by_users(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteri
                 asked.append((own, answers.match_of(number, look, reply)))
     said.sort(key=_place_of, reverse=True)
     asked.sort(key=lambda pair: _place_of(pair[0]), reverse=True)
-    groups = [(each,) for each in said]
-    count = len(list(_fitting(groups, top_k)))
-    if count < len(said):
-        return said[:count] if criteria.about == USER else []
-    return [match for group in _fitting([*groups, *asked], top_k) for match in group]
+    newest = list(_fitting([*((each,) for each in said), *asked]))
+    if criteria.about != USER and (not newest or len(newest) < len(said)):
+        return [], 0
+    return newest, len(said) + 2 * len(asked) - len(newest)
 
 
-def _fitting(groups: "Sequence[tuple[MessageMatch, ...]]", top_k: int) -> "Iterator[tuple[MessageMatch, ...]]":
-    """Yield groups of messages up to the first that is more than a query may bring."""
-    words, count = 0, 0
+def _fitting(groups: "Sequence[tuple[MessageMatch, ...]]") -> "Iterator[MessageMatch]":
+    """Yield the messages of groups up to the first group that is more words than a query may bring."""
+    count = 0
     for group in groups:
-        words, count = words + sum(match.length for match in group), count + len(group)
-        if words > _WHOLE_WORDS_MAX or count > top_k:
+        count += sum(match.length for match in group)
+        if count > _WHOLE_WORDS_MAX:
             return
-        yield group
+        yield from group
 
 
 def _place_of(match: "MessageMatch") -> tuple[int, int]:
@@ -434,8 +451,9 @@ def _mismatch(
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in own]
     criteria, name = criteria_of(query.text), repr(shorten(query.text))
-    if criteria.reason or reason == _WHOLE or reason.startswith(_TOO_MANY):
-        return f"{name} brings {'this one not' if reason in (_WHOLE, _NEWEST) else 'no messages'}: {reason}"
+    whole = (_WHOLE, _WHOLE_CUT.format(query.top_k))
+    if criteria.reason or reason in whole or reason.startswith(_TOO_MANY):
+        return f"{name} brings {'this one not' if reason in (*whole, _NEWEST) else 'no messages'}: {reason}"
     if not reason and search(rows, criteria.query, None, 1, among=masks):
         return f"other messages are better for {name}, and {query.top_k} at most are taken"
     subject = dict.fromkeys(criteria.subject)

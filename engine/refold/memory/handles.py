@@ -602,8 +602,9 @@ class Settings(Handle):
     """A handle on the settings of a store: each has a default, and each change is an event.
 
     They are memory_enabled (show and make memories), memory_auto_extract (extract memories at the end of a session),
-    memory_review_extracted (hold extracted memories for review), memory_max_injected and messages_max_injected (the
-    most that are shown), skills_enabled, skills_auto_generate (learn skills) and skills_max_injected_chars.
+    memory_review_extracted (hold extracted memories for review), memory_max_injected (the most that are shown),
+    messages_max_injected (the most that a search shows; a bound below the default also holds for a small history that
+    would be shown whole), skills_enabled, skills_auto_generate (learn skills) and skills_max_injected_chars.
 
     ``memory.at`` shows their earlier values. A fork begins with the values of its parent, and restoring the whole
     memory leaves them as they are.

@@ -310,6 +310,7 @@ updates = st.fixed_dictionaries(
         "keywords": st.just(["cold"]),
         "importance": st.sampled_from([0.05, 0.7]),
         "metadata": st.just({"n": None}),
+        "occurred": moments,
     },
 )
 projects = st.sampled_from(["p", "p", "default"])

@@ -244,10 +244,13 @@ class Projects(Chats):
         return "skipped" if row is None else {"fact": "inserted", "merge": "merged"}[row.about[0]]
 
     def project_update(self, where: str, fact_id: str, *, fields: dict[str, Any], **options: Any) -> Any:
-        """Change fields of a memory; keywords that were made of its content follow that."""
+        """Change fields of a memory; keywords that were made of its content follow that, and so does a given time."""
+        occurred = fields.get("occurred")
+        if occurred is not None and "content" not in fields:
+            raise InvalidInput(occurred)
 
         def decide(state: Shared) -> Change | None:
-            held, wanted = state.get(fact_id), dict(fields)
+            held, wanted = state.get(fact_id), {name: value for name, value in fields.items() if name != "occurred"}
             if "keywords" in wanted:
                 wanted["keywords"] = tuple(wanted["keywords"])
             elif "content" in wanted and held.keywords == keywords_of(held.content):
@@ -259,9 +262,10 @@ class Projects(Chats):
                 return None
             kept_words = "keywords" not in fields and held.keywords and held.keywords != keywords_of(held.content)
             is_kept = kept_words or held.source or (held.metadata is not None and fields.get("metadata") is None)
-            return rewriting(held, changes, is_whole="content" in changes and not is_kept)
+            is_new = "content" in changes
+            return rewriting(held, changes, is_whole=is_new and not is_kept, is_dated=is_new and occurred is not None)
 
-        self._project(where, ("update", fact_id, repr(fields)), decide, options)
+        self._project(where, ("update", fact_id, repr(fields)), decide, options, occurred)
         return ...
 
     def project_delete(self, where: str, fact_id: str, **options: Any) -> None:
@@ -395,7 +399,7 @@ def deleting_facts(ids: list[str]) -> Change:
     return Change(effect, ("count", len(ids)), ids=tuple(ids))
 
 
-def rewriting(held: Fact, changes: dict[str, Any], *, is_whole: bool) -> Change:
+def rewriting(held: Fact, changes: dict[str, Any], *, is_whole: bool, is_dated: bool) -> Change:
     """A memory gets other fields; one that is told whole is there although what it said before is erased."""
     if "content" in changes:
         changes = changes | {"vector": vector_of(changes["content"])}
@@ -414,7 +418,9 @@ def rewriting(held: Fact, changes: dict[str, Any], *, is_whole: bool) -> Change:
             return
         if not row.erased:
             vector = {"vector_seq": row.seq} if "vector" in changes else {}
-            state.change(row, held.id, texts | changes | vector | {"updated_ns": row.time_ns})
+            happened = dict.fromkeys(["occurred_ns", "accessed_ns"][: 1 if now.access_count else 2], row.occurred_ns)
+            times = {"updated_ns": row.time_ns} | (happened if is_dated else {})
+            state.change(row, held.id, texts | changes | vector | times)
         elif "content" in changes:
             state.lose(held.id)
         else:

@@ -306,6 +306,33 @@ class TestSearching:
         assert [entry.content for entry in project.list()] == [last.content]
         assert memory.verify().ok
 
+    def test_new_content_happened_when_the_caller_says(self, memory: Memory) -> None:
+        project = memory.project("p")
+        first = project.add("User lives in Graz", occurred=5)
+        changed = project.update(first, content="User lives in Wien", occurred=9)
+        assert (changed.occurred_ns, changed.accessed_ns, changed.dated) == (9, 9, True)
+        (hit,) = project.search("Wien")
+        assert changed == project.get(first.id) == hit.entry
+        before = memory.at(first.seq).project("p").get(first.id)
+        assert before is not None
+        assert (before.occurred_ns, before.dated) == (5, True)
+        assert project.update(changed, importance=0.9).occurred_ns == 9
+        assert project.update(changed, content="User lives in Linz").occurred_ns == 9
+        (recalled,) = (hit.entry for hit in project.recall("Linz", conversation=None))
+        accessed_ns = cast("Any", project.get(first.id)).accessed_ns
+        with memory.batch():
+            entry = project.update(recalled, content="User lives in Wels", occurred=0)
+            assert entry.occurred_ns == 0
+        assert (entry.occurred_ns, entry.accessed_ns) == (0, accessed_ns)
+        assert entry == project.get(first.id)
+        assert memory.verify().ok
+        head = memory.head
+        with pytest.raises(InvalidInput, match="occurred is when new content was said; give content too"):
+            project.update(entry, importance=0.1, occurred=7)
+        assert memory.head == head
+        memory.erase([entry])
+        assert project.list() == []
+
     @pytest.mark.parametrize(
         ("given", "changes", "is_kept"),
         [

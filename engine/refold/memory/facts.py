@@ -279,6 +279,8 @@ class FactChanges(NamedTuple):
             checks.invalid("content is empty; give a memory something to say, or delete it")
         if text is None and source_context is not None:
             checks.invalid("source_context is the passage that new content is from; give content too")
+        if text is None and occurred is not None:
+            checks.invalid("occurred is when new content was said; give content too")
         return cls(
             content=text,
             category=None if category is None else checks.one_of(category, "category", CATEGORIES),

@@ -162,7 +162,7 @@ class Project:
         """Change the given fields of a memory and return it; new content is embedded. Raises ``NotFound`` if unknown.
 
         ``source_context`` is the passage that new content comes from, and ``occurred`` is when that was said: contexts
-        show the content under that day.
+        show the content under that day. Both need ``content``.
 
         >>> project.update(project.add("The API listens on port 80."), content="It listens on port 443.").content
         'It listens on port 443.'

@@ -38,7 +38,7 @@ from refold.entry import (
     intern_words,
     unmerged_entry,
 )
-from refold.event import Cut, Event, LazyEvents, Located, Stamp, View
+from refold.event import FLAG_OCCURRED, Cut, Event, LazyEvents, Located, Stamp, View
 from refold.limits import FLOAT_BYTES, RECENT_CHANGES_COUNT
 from refold.views.base import copy_slots
 
@@ -360,8 +360,12 @@ def _begin_anew(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
 
 
 def apply_update(entry: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
-    """Return a memory after an update."""
+    """Return a memory after an update; new content happened when the caller said, if so."""
     changes: dict[str, Any] = {"updated_ns": final_time(stamp.time_ns, stamp)}
+    if "content" in event.changed and stamp.flags & FLAG_OCCURRED:
+        changes |= {"occurred_ns": stamp.occurred_ns, "dated": True}
+        if not entry.access_count:
+            changes["accessed_ns"] = stamp.occurred_ns
     if event.category is not None:
         changes["category"] = event.category
     if event.importance is not None:

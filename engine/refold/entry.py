@@ -116,13 +116,24 @@ class PendingVectors:
         return [self.model, self.dim, sorted(self.seqs.items())] if self.seqs else []
 
 
-SAID_BY_KEY: Final = "said_by"  # Of the metadata of a memory: the names of the users who asked to remember it.
+SAID_BY_KEY: Final = "said_by"  # Of the metadata of a memory: the name of the user who said it.
 CATEGORIES: Final = ("preference", "convention", "pattern", "correction", "fact")
 CHANGEABLE: Final = ("content", "category", "keywords", "importance", "metadata", "vector")
 STATUSES: Final = ("active", "pending_review", "rejected", "archived")
 ACTIVE: Final = "active"
 """The status of memories that are searched, merged and compacted."""
 PENDING: Final = "pending_review"
+
+
+def said_by(name: str | None) -> dict[str, Any] | None:
+    """Return the metadata of a memory that a user said; `None` if the user has no name."""
+    return None if name is None else {SAID_BY_KEY: name}
+
+
+def speaker_of(extra: bytes | None) -> str | None:
+    """Return the name of the user who said a memory, from its packed metadata; `None` if nobody is named."""
+    name = None if extra is None else unpack_json(extra).get(SAID_BY_KEY)
+    return name if isinstance(name, str) else None
 
 
 class MemoryAdded(Event, frozen=True, tag=23):
@@ -447,6 +458,11 @@ class Entry(Struct, frozen=True, gc=False):
     def metadata(self) -> dict[str, Any] | None:
         """The metadata as given."""
         return None if self.extra is None else unpack_json(self.extra)
+
+    @property
+    def speaker(self) -> str | None:
+        """The name of the user who said it, from its metadata's ``said_by``; ``None`` if nobody is named."""
+        return speaker_of(self.extra)
 
     @property
     def source(self) -> int | str | None:

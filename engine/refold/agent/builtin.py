@@ -8,6 +8,7 @@ from typing import Any, Final
 from refold import checks
 from refold.agent.candidates import learned_ns
 from refold.agent.tools import FunctionTool, ToolContext, ToolFailed, ToolRefused, ToolRegistry
+from refold.entry import said_by
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.fold import State
 from refold.limits import NOTES_CHARS_DEFAULT
@@ -157,6 +158,7 @@ def _add_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, An
         category=arguments.get("category") or "fact",
         keywords=arguments.get("keywords"),
         importance=0.5 if importance is None else importance,
+        metadata=said_by(context.user_name),
         source=None if context.conversation is None else context.conversation.id,
         sources=context.sources(opens=False),
     )
@@ -189,6 +191,7 @@ def _rows(context: ToolContext, hits: Hits) -> dict[str, Any]:
             "id": hit.entry.id,
             "category": hit.entry.category,
             "content": hit.entry.content,
+            **({} if hit.entry.speaker in (None, context.user_name) else said_by(hit.entry.speaker) or {}),
             "learned": day_at(learned_ns(core, hit.entry) or core.engine.reader.now_ns(), core.timezone),
             "importance": round(hit.entry.importance, _SCORE_DIGITS),
             "score": round(hit.score, _SCORE_DIGITS),
@@ -253,8 +256,13 @@ def _content(arguments: dict[str, Any], field: str) -> str:
 
 def _memory_id(arguments: dict[str, Any], context: ToolContext) -> str:
     memory_id: str = arguments["id"]
-    if not memory_id or context.project.get(memory_id) is None:
+    entry = context.project.get(memory_id) if memory_id else None
+    if entry is None:
         raise NotFound(f"Memory not found: {checks.brief(memory_id)[1:-1]}")
+    if context.user_name is not None and entry.speaker not in (None, context.user_name):
+        checks.invalid(
+            f"{checks.brief(entry.speaker)} said this, who is not the user; add what the user says with memory_add"
+        )
     return memory_id
 
 

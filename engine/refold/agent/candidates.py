@@ -16,7 +16,7 @@ from refold.event import unpack_json
 from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
 from refold.memory.conversation import Conversation
 from refold.memory.core import Core, core_of
-from refold.memory.earlier import Earlier, EarlierMessages, EarlierQuery, meaning_of, query_of
+from refold.memory.earlier import Earlier, EarlierMessages, EarlierQuery, asker_of, meaning_of, query_of
 from refold.memory.options import day_at
 from refold.memory.turns import is_question
 from refold.message import Message, MessageAppended, text_of
@@ -73,7 +73,8 @@ def earlier_messages(
         return [], 0
     meaning = meaning_of(core, query) if chat.embed else None
     shown = {message.seq for message in messages}
-    search = EarlierQuery(core.branch, core_of(chat)[1], chat.place[0], project, query, meaning, shown, top_k)
+    options = query, meaning, shown, top_k, asker_of(messages)
+    search = EarlierQuery(core.branch, core_of(chat)[1], chat.place[0], project, *options)
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []
     found, left_out = core.part(EarlierMessages).search(search)
@@ -310,11 +311,14 @@ _GRAMMAR: Final = re.compile(
 )
 
 
-def similar_episodes(core: Core, chat: Conversation, project: str, query: str, count: int, tokens: int) -> list[int]:
+def similar_episodes(
+    core: Core, chat: Conversation, project: str, query: str, count: int, tokens: int, asker: str | None = None
+) -> list[int]:
     """Choose up to `count` recent sessions that share words with a query, and return their seqs.
 
-    A question about the user or about earlier sessions brings the newest ones. A session is left out if what it began
-    or ended with was retracted, or if it was dropped or taken back and no fork goes on from it.
+    A question about the user or about earlier sessions brings the newest ones, if the user has a name without those of
+    others. A session is left out if what it began or ended with was retracted, or if it was dropped or taken back and
+    no fork goes on from it.
     """
     from refold.index.questions import asked_about  # noqa: PLC0415 - imported on first use
 
@@ -336,6 +340,8 @@ def similar_episodes(core: Core, chat: Conversation, project: str, query: str, c
     scored.sort(key=itemgetter(0, 1), reverse=True)
     current = (row for row in scored if not _is_taken_back(core, chat, row[1], row[2]))
     chosen = dict[int, Episode]()
+    if brings_newest and asker is not None:
+        current = (row for row in current if not other_speakers(core, {row[1]: row[2]}, asker))
     for _, seq, episode in islice(current, count):
         listing = parts.episodes_listing([*chosen.values(), episode])
         text = parts.render_listing(listing, Room(EPISODES_CHARS, EPISODES_CHARS), len).text

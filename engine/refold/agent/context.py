@@ -53,7 +53,7 @@ from refold.limits import (
 from refold.memory import turns, wires
 from refold.memory.conversation import Conversation, check_own
 from refold.memory.core import Core, core_of
-from refold.memory.earlier import Earlier
+from refold.memory.earlier import Earlier, asker_of
 from refold.memory.memory import Memory
 from refold.memory.options import day_at, days_before
 from refold.memory.project import Project
@@ -403,7 +403,7 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
     candidates, earlier_candidates, left_out = MemoryCandidates((), ()), list[Earlier](), 0
     if settings["memory_enabled"]:
         candidates = _find_memories(memory, core, chat, recipe)
-        bounds = budget.episodes_count, budget.tokens or 0
+        bounds = budget.episodes_count, budget.tokens or 0, asker_of(turn.messages)
         episodes = similar_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
         earlier_candidates, left_out = earlier_messages(
@@ -533,7 +533,7 @@ class ContextSource(NamedTuple):
     @property
     def asker(self) -> str | None:
         """The name of the user who asks, if the newest question has one."""
-        return next((message.name for message in reversed(self.messages) if turns.is_question(message)), None)
+        return asker_of(self.messages)
 
     def episodes(self) -> dict[int, Episode]:
         """Return the planned episodes, by seq."""

@@ -18,7 +18,7 @@ from refold.agent.hooks import (
 from refold.agent.parts import one_line
 from refold.agent.providers import JsonProvider
 from refold.agent.secrets import secret_in
-from refold.entry import ACTIVE, SAID_BY_KEY, Entry
+from refold.entry import ACTIVE, Entry, said_by
 from refold.fold import State
 from refold.limits import EXTRACTION_CHARS_MAX, SOURCES_COUNT_MAX
 from refold.memory.core import core_of
@@ -26,7 +26,7 @@ from refold.memory.earlier import EarlierMessages
 from refold.memory.memory import Memory
 from refold.memory.project import Project
 from refold.message import Message, MessageAppended, text_of
-from refold.results import SessionSummary
+from refold.results import Hit, SessionSummary
 from refold.text import contradiction, has_inside, is_unspaced, pluralize, short_words
 from refold.text import words as words_of
 from refold.views.episodes import EPISODES
@@ -272,13 +272,23 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
         return UserMessageResult(injected_context=_REFUSED.format(secret=secret))
     if isinstance(command, RememberCommand):
         remember = command
-        context.write(text, lambda sources: _remember(context, project, remember, sources))
+        context.write(
+            text,
+            lambda sources: project.upsert(
+                remember.content,
+                category="preference",
+                importance=remember.importance,
+                metadata=said_by(context.user_name),
+                source=context.session_id,
+                sources=sources,
+            ),
+        )
         context.notify(f"Remembered: {command.content}")
         return UserMessageResult(injected_context=_REMEMBERED)
     if isinstance(command, ForgetCommand):
         return UserMessageResult(injected_context=_forget(context, text, command))
     if isinstance(command, RecallCommand):
-        recalled, total = _find_memories(project, command)
+        recalled, total = _find_memories(project, command, context.user_name if _asks_about_own(text) else None)
         if recalled:  # If not, the profile or earlier messages can still answer.
             number = f"{len(recalled)} of {total} memories:"
             return UserMessageResult(
@@ -286,23 +296,6 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
                 memories=tuple(entry.id for entry in recalled),
             )
     return None
-
-
-def _remember(context: HookContext, project: Project, command: RememberCommand, sources: Sequence[Any]) -> None:
-    """Store a preference with the name of the user, beside those of the others who said the same."""
-    said_by = {} if context.user_name is None else {SAID_BY_KEY: [context.user_name]}
-    entry = project.upsert(
-        command.content,
-        category="preference",
-        importance=command.importance,
-        metadata=said_by or None,
-        source=context.session_id,
-        sources=sources,
-    ).entry
-    metadata = {} if entry is None else entry.metadata or {}
-    names = metadata.get(SAID_BY_KEY)
-    if entry is not None and names and context.user_name is not None and context.user_name not in names:
-        project.update(entry, metadata=metadata | {SAID_BY_KEY: [*names, context.user_name]}, sources=sources)
 
 
 # What the model is told beside a command, without the contents of what is forgotten: the message would keep them.
@@ -318,7 +311,7 @@ _NOT_FORGOTTEN: Final = "The memory has forgotten nothing: {}. Say so."
 def _forget(context: HookContext, text: str, command: ForgetCommand) -> str:
     """Forget memories of the project and facts of the profile; return what to tell the model."""
     project, profile = context.memory.project(context.project), context.memory.profile(context.profile)
-    entries, notice = _find_targets(project, command, text)
+    entries, notice = _find_targets(project, command, text, context.user_name)
     facts, similar = _find_facts(profile.items(), command)
 
     def forget(sources: Sequence[Any]) -> None:
@@ -412,15 +405,16 @@ def _words_of(key: str) -> str:
     return key.replace("_", " ").replace("-", " ")
 
 
-def _find_targets(project: Project, command: ForgetCommand, text: str) -> tuple[list[Entry], str]:
+def _find_targets(project: Project, command: ForgetCommand, text: str, asker: str | None) -> tuple[list[Entry], str]:
     """Return the memories to forget and a notice: those that contain every word, or else the most similar memory.
 
+    What another user said is never meant, nor told to the one who asks.
     A subject means all of them, and a statement the one with the fewest other words. A memory that contradicts the
     request, or says something else in the place of one of its words, is never meant. One that is less similar does not
     take its place.
     """
     query = command.query
-    hits = project.search(query, top_k=_FOUND_COUNT_MAX, min_importance=0.0, ranking=_FORGET_RANKING)
+    hits = _find_own(project, query, asker)
     words = [word for word in short_words(query) if word not in _EMPTY_WORDS]
     matches = [hit.entry for hit in hits if words and all(_has_word(hit.entry.content, word) for word in words)]
     matches = matches or [hit.entry for hit in hits[:1] if hit.score >= _FORGET_SCORE_MIN]
@@ -444,6 +438,18 @@ def _find_targets(project: Project, command: ForgetCommand, text: str) -> tuple[
         f"Nothing was forgotten: the nearest memory says otherwise ({nearest!r}: {reasons[matches[0].id]}). "
         f'To forget it, say "{again}"'
     )
+
+
+def _find_own(project: Project, query: str, asker: str | None) -> list[Hit]:
+    """Search what a user said and what nobody is named for, the best first."""
+
+    def search(**options: Any) -> list[Hit]:
+        hits = project.search(query, top_k=_FOUND_COUNT_MAX, min_importance=0.0, ranking=_FORGET_RANKING, **options)
+        return list(hits)
+
+    hits = [hit for hit in search() if hit.entry.speaker is None]
+    own = [] if asker is None else search(metadata=said_by(asker))
+    return sorted([*hits, *own], key=lambda hit: -hit.score)[:_FOUND_COUNT_MAX]
 
 
 def _request_for(content: str, link: str, text: str, command: ForgetCommand) -> str:
@@ -470,14 +476,28 @@ def _describe_difference(entry: Entry, words: Sequence[str]) -> str | None:
     return f"it has {extra[0]!r} and not {lacking[0]!r}" if extra and lacking else None
 
 
-def _find_memories(project: Project, command: RecallCommand) -> tuple[list[Entry], int]:
-    """Return the memories to show (matches of the query, or else the most important first) and their total number."""
+_OWN: Final = re.compile(r"\b(?:my|mine|myself|(?:about|of|on) me)\b", re.IGNORECASE)
+
+
+def _asks_about_own(text: str) -> bool:
+    from refold.index.questions import asked_about  # noqa: PLC0415 - imported on first use
+
+    return bool(asked_about(text)) or _OWN.search(text) is not None
+
+
+def _find_memories(project: Project, command: RecallCommand, asker: str | None) -> tuple[list[Entry], int]:
+    """Return the memories to show (matches of the query, or else the most important first) and their total number.
+
+    To a user who asks about themselves, what others said is not shown.
+    """
     if command.query.strip():
         categories = None if command.category is None else [command.category]
         hits = project.search(command.query, top_k=_FOUND_COUNT_MAX, categories=categories, min_importance=0.0)
         entries = [hit.entry for hit in hits]
     else:
         entries = sorted(project.list(category=command.category, status=ACTIVE), key=lambda entry: -entry.importance)
+    if asker is not None:
+        entries = [entry for entry in entries if entry.speaker in (None, asker)]
     return entries[:_FOUND_COUNT_MAX], len(entries)
 
 

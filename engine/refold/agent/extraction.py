@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.agent.candidates import state_in
-from refold.agent.parts import dated_lines, line_of, quote_text
+from refold.agent.parts import dated_lines, line_of, name_text, quote_text
 from refold.agent.providers import JsonProvider, JsonResult, NoJson, ProviderFailed
 from refold.agent.secrets import secret_in
 from refold.agent.tools import is_storable
-from refold.entry import ACTIVE, CATEGORIES, PENDING, Entry, MemoriesRecalled
+from refold.entry import ACTIVE, CATEGORIES, PENDING, Entry, MemoriesRecalled, said_by
 from refold.errors import StoreBusy, WrongVersion
 from refold.event import Event
 from refold.limits import (
@@ -45,6 +45,7 @@ from refold.memory.core import core_of
 from refold.memory.memory import Memory
 from refold.memory.options import day_at
 from refold.memory.project import Project
+from refold.memory.turns import is_question
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.text import entails
@@ -274,7 +275,26 @@ def known_memories(project: Project) -> list[Entry]:
 
 
 def _number_lines(known: Sequence[Entry]) -> list[str]:
-    return [f"{number}. [{entry.category}] {line_of(entry.content)}" for number, entry in enumerate(known, 1)]
+    said = ("" if entry.speaker is None else f"{name_text(entry.speaker)} said: " for entry in known)
+    return [
+        f"{number}. [{entry.category}] {who}{line_of(entry.content)}"
+        for number, (entry, who) in enumerate(zip(known, said, strict=True), 1)
+    ]
+
+
+# Rules for the messages of users that have names: for those of several, and for facts that another one said.
+_NAMES_RULE: Final = (
+    "\n- names: several users speak here. Write each fact about a user as a full statement with the name in place of "
+    '"User"'
+)
+_OTHERS_RULE: Final = "\n- what one user said is not yet known of another user who says the same"
+
+
+def _name_rules(messages: Sequence[Message], known: Sequence[Entry]) -> str:
+    names = {message.name for message in messages if is_question(message)}
+    is_other = any(entry.speaker not in {None, *names} for entry in known)
+    has_others = is_other and names != {None}
+    return (_NAMES_RULE if len(names) > 1 else "") + (_OTHERS_RULE if has_others else "")
 
 
 def prompt(
@@ -300,7 +320,7 @@ def prompt(
         findings=_section(_newest_lines([f"- {quote_text(text, '  ')}" for text in summary.key_findings])),
         conversation="\n".join(dated_lines(lines)) or "(none)",
         known=_section(_number_lines(known)),
-    )
+    ) + _name_rules(messages, known)
 
 
 def _newest_lines(lines: Sequence[str]) -> Sequence[str]:
@@ -331,7 +351,8 @@ def _first_lines(lines: Sequence[str]) -> list[str]:
 
 def _line(message: Message) -> str:
     text = quote_text(text_of(message), "  ")
-    return f"{message.role}: {text}" if text else ""
+    name = f" ({name_text(message.name)})" if message.role == "user" and message.name is not None else ""
+    return f"{message.role}{name}: {text}" if text else ""
 
 
 # Running an extraction.
@@ -390,7 +411,7 @@ def extract(
     if not fresh and not (session.key_findings and _has_findings(chat, read)):
         return Extracted()
     store = memory.project(project or chat.project or "default")
-    echoes = _echoes(store, chat, read)
+    recalled = _recalled_entries(store, chat, read)
     result = Extracted()
     pages = list(_pages(fresh))
     waiting = pages[:EXTRACTION_PAGES_COUNT_MAX]
@@ -400,7 +421,10 @@ def extract(
             known = known_memories(store)
             question = prompt(session, page, known, timezone=core_of(chat)[0].timezone)
             answer = _ask(provider, question, timeout_seconds)
-            lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=echoes, known=known)
+            speakers = _speakers(chat, page)
+            own = {each.id: each.content for each in recalled if each.speaker in {None, *speakers}}
+            lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=own, known=known)
+            lessons = _without_others(lessons, [each for each in recalled if each.id not in own], page)
             lessons = replace(lessons, dropped=(*_cut_messages(page), *lessons.dropped))
             written = _write(memory, store, chat, lessons, page, erased=erased, read=read, provider=provider.id)
             if written is None:
@@ -514,8 +538,8 @@ def _pages(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
     yield page
 
 
-def _echoes(project: Project, chat: Conversation, after: int) -> dict[str, str]:
-    """Return the memories that were recalled or shown in the conversation since a seq, by id."""
+def _recalled_entries(project: Project, chat: Conversation, after: int) -> list[Entry]:
+    """Return the memories that were recalled or shown in the conversation since a seq."""
     began = next((stamp.seq for _, stamp in chat.events()), 0)
     since = max(after, began - ECHO_EVENTS_COUNT_MAX, 0)
     recalled = [
@@ -525,7 +549,41 @@ def _echoes(project: Project, chat: Conversation, after: int) -> dict[str, str]:
     ]
     shown = [event.ids for event, _ in chat.events(after) if isinstance(event, ContextShown)]
     entries = (project.get(memory_id) for memory_id in dict.fromkeys(chain(*recalled, *shown)))
-    return {entry.id: entry.content for entry in entries if entry is not None and not entry.erased}
+    return [entry for entry in entries if entry is not None and not entry.erased]
+
+
+def _speakers(chat: Conversation, page: Sequence[Message]) -> list[str | None]:
+    """Return the name of the user who said or was answered by each message of a page, `None` for one without a name.
+
+    Without a page: the names of all users of the conversation.
+    """
+    asked = {
+        stamp.seq: event.name
+        for event, stamp in chat.events()
+        if isinstance(event, MessageAppended) and is_question(Message(event, stamp))
+    }
+    if not page:
+        return list(asked.values())
+    name = next((name for seq, name in reversed(asked.items()) if seq < page[0].seq), None)
+    names: list[str | None] = []
+    for message in page:
+        name = message.name if is_question(message) else name
+        names.append(name)
+    return names
+
+
+def _without_others(lessons: Lessons, others: Sequence[Entry], page: Sequence[Message]) -> Lessons:
+    """Leave out lessons from words of the model that repeat what it was shown of other users."""
+    kept, dropped = list[Lesson](), list(lessons.dropped)
+    for lesson in lessons.items:
+        place = _source_of(lesson, page).place if others else None
+        is_own = place is None or page[place].role == "user"
+        source = None if is_own else next((each for each in others if entails(each.content, lesson.content)), None)
+        if source is None:
+            kept.append(lesson)
+        else:
+            dropped.append(f"item {lesson.index}: {_MEMORY}{source.id} says it already")
+    return Lessons(tuple(kept), tuple(dropped))
 
 
 def _erased_seqs(chat: Conversation) -> frozenset[int]:
@@ -541,6 +599,8 @@ class _LessonSource(NamedTuple):
 
     quote: str | None
     occurred_ns: int | None
+    place: int | None = None
+    """The place of the message in its page."""
 
 
 def _source_of(lesson: Lesson, page: Sequence[Message]) -> _LessonSource:
@@ -566,14 +626,15 @@ def _source_of(lesson: Lesson, page: Sequence[Message]) -> _LessonSource:
     places = [place for place, (_, text) in enumerate(texts) if text]
     if not places:
         return _LessonSource(None, page[-1].occurred_ns if page else None)
-    message, text = texts[max(places, key=key)]
+    best = max(places, key=key)
+    message, text = texts[best]
     quote = f"{message.role}: {text}"
     if len(quote) > EXTRACTED_CONTEXT_CHARS_MAX:
         runs = (run for run in _RUNS.finditer(text) if not weights.keys().isdisjoint(_terms_in(run.group())))
         first = len(quote) - len(text) + next((run.start() for run in runs), 0)
         begin = min(first - EXTRACTED_CONTEXT_CHARS_MAX // 4, len(quote) - EXTRACTED_CONTEXT_CHARS_MAX)
         quote = quote[max(begin, 0) :][:EXTRACTED_CONTEXT_CHARS_MAX]
-    return _LessonSource(quote if secret_in(quote) is None else None, message.occurred_ns)
+    return _LessonSource(quote if secret_in(quote) is None else None, message.occurred_ns, best)
 
 
 def _terms_in(text: str) -> dict[str, None]:
@@ -602,6 +663,7 @@ def _write(
     seqs = [message.seq for message in page]
     notes = [stamp.seq for event, stamp in chat.events(read) if isinstance(event, _NOTES)]
     sources, until = [*notes, *seqs][-SOURCES_COUNT_MAX:], max(seqs, default=0)
+    speakers = _speakers(chat, page)
     for _ in range(REDO_COUNT_MAX):
         with suppress(WrongVersion), memory.acting("extraction", cause=until or None), memory.batch():
             # Read before the comparison: from here on, an erasure before the commit makes the batch fail.
@@ -612,17 +674,21 @@ def _write(
             dropped = list(lessons.dropped)
             for lesson in lessons.items:
                 known, passage = lesson.replaces, _source_of(lesson, page)
+                # Several users in a page: the one who said or was answered by what the lesson comes from.
+                place = passage.place if len({*speakers}) > 1 else 0
+                speaker = None if place is None or not speakers else speakers[place]
                 if known is not None:
-                    twin = _twin_of(project, lesson, known)
-                    refusal = _refuse_replacement(project, known, twin, sources, review=review)
+                    twin = _twin_of(project, lesson, known, speaker)
+                    refusal = _refuse_replacement(project, known, twin, sources, speaker, review=review)
                     if not refusal:
-                        ids += _replace_memory(project, lesson, known, twin, sources, passage)
+                        ids += _replace_memory(project, lesson, known, twin, sources, passage, speaker)
                         continue
                     dropped.append(_beside(lesson.index, refusal))
                 options: dict[str, Any] = {
                     "category": lesson.category,
                     "keywords": lesson.keywords,
                     "importance": lesson.importance,
+                    "metadata": said_by(speaker),
                     "source": chat.id,
                     "source_context": passage.quote,
                     "occurred": passage.occurred_ns,
@@ -643,19 +709,22 @@ def _write(
     )
 
 
-def _twin_of(project: Project, lesson: Lesson, known: Entry) -> Entry | None:
-    """Return another memory than the known one that says exactly what a lesson says."""
-    return next((entry for entry in project.list() if entry.content == lesson.content and entry.id != known.id), None)
+def _twin_of(project: Project, lesson: Lesson, known: Entry, speaker: str | None) -> Entry | None:
+    """Return another memory than the known one in which the same user says exactly what a lesson says."""
+    alike = (entry for entry in project.list() if entry.content == lesson.content and entry.id != known.id)
+    return next((entry for entry in alike if entry.speaker == speaker), None)
 
 
 def _refuse_replacement(
-    project: Project, known: Entry, twin: Entry | None, sources: Sequence[int], *, review: bool
+    project: Project, known: Entry, twin: Entry | None, sources: Sequence[int], speaker: str | None, *, review: bool
 ) -> str:
     """Return why a memory that the model was shown must not be replaced, or an empty text."""
     name = f"memory {known.id}, which it replaces,"
     now = project.get(known.id)
     if now is None or now.content != known.content:
         return f"{name} has changed since"
+    if known.speaker not in (None, speaker):
+        return f"{name} is what {name_text(known.speaker or '')} said"
     if twin is not None and twin.status != ACTIVE:
         return f"{name} stays, for memory {twin.id} says it already and is {twin.status}"
     if review and now.status == ACTIVE:
@@ -667,7 +736,13 @@ def _refuse_replacement(
 
 
 def _replace_memory(
-    project: Project, lesson: Lesson, known: Entry, twin: Entry | None, sources: Sequence[int], passage: _LessonSource
+    project: Project,
+    lesson: Lesson,
+    known: Entry,
+    twin: Entry | None,
+    sources: Sequence[int],
+    passage: _LessonSource,
+    speaker: str | None,
 ) -> tuple[str, ...]:
     """Let a memory say what a lesson says, or remove it if another memory says so; return the ids of those changed."""
     if twin is not None:
@@ -679,6 +754,7 @@ def _replace_memory(
         category=lesson.category,
         keywords=lesson.keywords,
         importance=max(known.importance, lesson.importance),
+        metadata=None if speaker is None else {**(known.metadata or {}), **(said_by(speaker) or {})},
         source_context=passage.quote,
         occurred=passage.occurred_ns,
         sources=sources,

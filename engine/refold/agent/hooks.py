@@ -255,8 +255,8 @@ class Hooks:
             checks.invalid(f"context takes a Conversation, not {type(chat).__name__} ({checks.brief(chat)})")
         name = project or chat.project or "default"
         profile = checks.name(profile, "profile")
-        if user_name is not None:
-            checks.name(user_name, "user_name")
+        if user_name is not None and not checks.name(user_name, "user_name").strip():
+            checks.invalid(f"user_name is {checks.brief(user_name)}, which is blank; give a name that can be seen")
         return HookContext(
             self._memory, chat, name, provider_name, model_name, {}, [], profile=profile, user_name=user_name
         )

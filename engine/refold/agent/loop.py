@@ -181,7 +181,7 @@ class AgentLoop:
         names = {"provider_name": provider_name, "model_name": model_name, "profile": profile}
         self._context: HookContext = replace(self._hooks.context(chat, user_name=user_name, **names), deferred=[])
         self._is_cancelled = is_cancelled
-        owners = {"profile": profile, "journal": journal, "files": files}
+        owners = {"profile": profile, "journal": journal, "files": files, "user_name": user_name}
         self._tools = memory.tools.context(chat, project=self._context.project, is_cancelled=is_cancelled, **owners)
         self._question: Message | None = None  # The message that the current turn answers.
         self._failures_count_max: float = LOOP_FAILURES_COUNT_MAX

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from refold.agent.excerpts import excerpts
-from refold.entry import SAID_BY_KEY, Entry
+from refold.entry import Entry
 from refold.message import Message, text_of
 from refold.views.episodes import Episode
 
@@ -148,9 +148,25 @@ _STRUCTURE: Final = re.compile(
 )
 
 
+# A longer name is cut. Nothing is left in a name that could end it or begin something else, or that cannot be seen.
+_NAME_CHARS: Final = 60
+_NAME_MARKS: Final = re.compile(r"""[:;()\[\]{}<>"`|#*\\\u201c\u201d\u201e\uff1a\uff1b\ufe55]""")
+
+
 def line_of(text: str) -> str:
     """Join a text into one line that cannot look like a heading, a mark or another entry."""
     return disarm(one_line(text))
+
+
+def name_text(name: str) -> str:
+    """Render the name of a user so that it cannot speak for others: without marks, and in quotes if it has spaces.
+
+    >>> name_text("ann"), name_text("ann: yes; bob")
+    ('ann', '"ann_ yes_ bob"')
+    """
+    seen = "".join(char if char.isprintable() else "_" for char in one_line(name))
+    plain = _NAME_MARKS.sub("_", seen)[:_NAME_CHARS]
+    return plain if plain and " " not in plain else f'"{plain}"'
 
 
 def quote_text(text: str, indent: str = "") -> str:
@@ -313,7 +329,7 @@ def episodes_listing(
     lines: list[str] = []
     for episode in episodes:
         speaker = speakers.get(episode.seq)
-        begun = "began with" if speaker is None else f"{line_of(speaker)} began with"
+        begun = "began with" if speaker is None else f"{name_text(speaker)} began with"
         fields = ((begun, episode.task), ("ended with", episode.outcome))
         shown = (f"{name}: {line_of(_mask(text))[:_EPISODE_CHARS]}" for name, text in fields if text)
         lines.append(f"- [{episode.kind}] {'; '.join(shown)}")
@@ -414,8 +430,7 @@ def dated_lines(lines: Iterable[tuple[str, str]]) -> list[str]:
 
 def memory_line(entry: Entry, asker: str | None = None) -> str:
     """Render one memory, and who said it if that was another user than the one who asks."""
-    names = [str(name) for name in (entry.metadata or {}).get(SAID_BY_KEY) or ()]
-    said = "" if not names or asker in names else f"{line_of(' and '.join(names))} said: "
+    said = "" if entry.speaker in (None, asker) else f"{name_text(entry.speaker or '')} said: "
     return f"- {BADGES[entry.category]} {said}{line_of(entry.content)}"
 
 
@@ -428,8 +443,7 @@ def ranked_part(part: str, dated: Iterable[tuple[str, str]], left_out: int) -> P
 
 def message_line(message: Message, asker: str | None = None) -> str:
     """Render one message, with its secrets masked, and its name unless it is that of the user who asks."""
-    is_other = message.name is not None and message.name != asker
-    name = f" {line_of((message.name or '').replace(':', ' '))}" if is_other else ""  # A colon would end the name.
+    name = "" if message.name in (None, asker) else f" {name_text(message.name or '')}"
     return f"- {message.role}{name}: {quote_text(_mask(text_of(message)), '  ')}"
 
 

@@ -102,6 +102,8 @@ class ToolContext(Struct, frozen=True):
     """The actor of the call's writes; empty for the tool itself."""
     shown: list[Any] | None = None
     """The sources that the current call cited; `None` outside a call."""
+    user_name: str | None = None
+    """The name of the user whose turn it is, with which memories are added."""
 
     @property
     def project(self) -> Project:
@@ -426,10 +428,12 @@ class ToolRegistry:
         files: str = "default",
         is_cancelled: Callable[[], bool] | None = None,
         actor: str = "",
+        user_name: str | None = None,
     ) -> ToolContext:
         """Return the context of a call; the project defaults to the conversation's, else to `"default"`.
 
-        The actor of the call's writes is `tool:NAME`, or the given `actor`.
+        The actor of the call's writes is `tool:NAME`, or the given `actor`. `user_name` is recorded with memories that
+        the call adds, and memories that another user said cannot be changed.
         """
         if conversation is not None and not isinstance(cast("object", conversation), Conversation):
             checks.invalid(f"conversation must be a Conversation, not {checks.brief(conversation)}")
@@ -439,7 +443,12 @@ class ToolRegistry:
             name = conversation.project if name is None else name
         for each in (profile, journal, files):
             checks.name(each, "name")
-        return ToolContext(self._memory, conversation, name or "default", profile, journal, is_cancelled, files, actor)
+        if user_name is not None:
+            checks.name(user_name, "user_name")
+        name = name or "default"
+        return ToolContext(
+            self._memory, conversation, name, profile, journal, is_cancelled, files, actor, user_name=user_name
+        )
 
     # Definitions in each provider's format: the same bytes whenever the tools are the same.
 

@@ -343,26 +343,32 @@ class Indexes:
 
     # The nearest memory.
 
-    def nearest(self, view: IndexView, packed: bytes) -> Neighbour | None:
-        """Find the active memory most similar to a vector; ties go to the most important, then to the oldest."""
+    def nearest(self, view: IndexView, packed: bytes, speaker: str | None, least: float) -> Neighbour | None:
+        """Find the active memory of one user, or of nobody by name, that is most similar to a vector.
+
+        Ties go to the most important, then to the oldest. Those whose cosine is under `least` need not be found.
+        """
         vector, count = unit(packed), _CANDIDATES
         while True:
             query = Query(vector=packed, filter=Filter(statuses=(ACTIVE,)), top_k=count)
             hits = nearest(view.project.table, query, view=view.table).hits
-            if len(hits) < count or hits[-1].cosine < hits[0].cosine - _NEAR:
-                break
+            found = self._best_of(view, [hit.row for hit in hits], vector, speaker)
+            if len(hits) < count or hits[-1].cosine < (least if found is None else found.cosine) - _NEAR:
+                return found
             count *= _CANDIDATES
+
+    def _best_of(self, view: IndexView, rows: Sequence[int], vector: Array, speaker: str | None) -> Neighbour | None:
         columns = view.table.columns
-        rows = [hit.row for hit in hits]
-        ranks = [
-            (exact_cosine(columns.matrix[row], vector), columns.importance[row], -columns.orders[row]) for row in rows
-        ]
-        if not rows:
-            return None
-        best = max(range(len(rows)), key=ranks.__getitem__)
-        with self._source.state_lock:
-            entries = view.entries([rows[best]])
-        return None if entries is None else Neighbour(entries[0], ranks[best][0], columns.matrix[rows[best]])
+        ranks = {
+            row: (exact_cosine(columns.matrix[row], vector), columns.importance[row], -columns.orders[row])
+            for row in rows
+        }
+        for row in sorted(rows, key=ranks.__getitem__, reverse=True):
+            with self._source.state_lock:
+                entries = view.entries([row])
+            if entries is not None and entries[0].speaker == speaker:
+                return Neighbour(entries[0], ranks[row][0], columns.matrix[row])
+        return None
 
     # Episodes.
 

@@ -19,11 +19,13 @@ from refold.engine.streams import key_of
 from refold.engine.transaction import erased_count
 from refold.engine.vectors import VectorModel
 from refold.event import ConversationOpened, Event, ForkDropped, Forked, Recorded, Restored, StateImported
-from refold.limits import EARLIER_EVENTS_COUNT, EARLIER_MESSAGES_COUNT, PAGE_EVENTS
+from refold.limits import EARLIER_EVENTS_COUNT, EARLIER_MESSAGES_COUNT
 from refold.memory import answers, retractions
 from refold.memory.lineage import Lineage, Span, by_stream
 from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
+from refold.memory.scope_block import ROLES, ScopeBlock
+from refold.memory.turns import is_question
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.text import words
 from refold.threads import enter_once
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from refold.memory.core import Core
     from refold.memory.message_indexes import MessageIndexes
 
-_ROLES: Final = ("user", "assistant")
 _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of a long query: each word takes time.
 # A query is judged without the words of everyday talk. The relevance of the best message is the share that it and its
 # neighbours have of what is rare in the query, times the number of its words, divided by the number of words it needs:
@@ -115,6 +116,11 @@ def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
     return [each for each in found if not each.message.erased]
 
 
+def asker_of(window: Sequence[Message]) -> str | None:
+    """Return the name of the user who asks: of the newest question of a window, `None` if it has none."""
+    return next((message.name for message in reversed(window) if is_question(message)), None)
+
+
 def query_of(query: str | None, window: Sequence[Message]) -> str:
     """Return the query of a context, which is the newest message of the user if none was given."""
     if query is not None:
@@ -138,6 +144,13 @@ class EarlierQuery(NamedTuple):
     shown: AbstractSet[int]
     """The seqs of messages to leave out."""
     top_k: int
+    asker: str | None = None
+    """The name of the user who asks: of a question about themselves, what others said is left out."""
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether a user with a name asks about themselves, or about their own earlier conversations."""
+        return self.asker is not None and bool(criteria_of(self.text).about)
 
 
 class EarlierMessages:
@@ -214,6 +227,9 @@ class EarlierMessages:
             outside = newest.exclusion(message, query.stream, query.project, end)
         if outside:
             return outside
+        name = message.message.name if message.message.role == "user" else None
+        if query.is_personal and name not in (None, query.asker):
+            return f"it is what {name} said, and {query.asker} asks about themselves"
         own = newest.rows_of(message, end)
         rows = [(look, mask & ~look.mask_without(own)) for look, mask in looks]
         if not any(mask.any() for _, mask in rows):
@@ -305,7 +321,7 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
-    roles = [ROLE_NUMBERS[role] for role in _ROLES]
+    roles = [ROLE_NUMBERS[role] for role in ROLES]
     criteria, meaning, top_k = criteria_of(query.text), query.meaning, query.top_k
     best = None if criteria.reason else _best_answer(looks, criteria, roles)
     count = 0 if best is None else top_k if best.is_sure else _UNSURE_COUNT if best.is_possible else 0
@@ -464,29 +480,6 @@ def _mismatch(
     return f"of the words of {name} {listing} count{but}; the message has {count}{reason and f', and {reason}'}"
 
 
-class _ScopeBlock:
-    """Consecutive messages of a scope: those of users and models, and which of them were replaced."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._count = 0  # Messages that were read, those of other roles too.
-        self.seqs = array("q")
-        self.replaced: list[tuple[str, int, MessageReplaced]] = []  # Each with its stream and seq.
-
-    def fill(self, seqs: Sequence[int]) -> None:
-        """Read the events that follow those that were read; ``seqs`` are those of all."""
-        while self._count < len(seqs):
-            page = seqs[self._count : self._count + PAGE_EVENTS]
-            with self._reader.state_lock:
-                events = self._reader.loader.recorded_events(page)
-            for event, stamp in events:
-                if isinstance(event, MessageReplaced):
-                    self.replaced.append((stamp.stream, stamp.seq, event))
-                if isinstance(event, StateImported) or getattr(event, "role", "") in _ROLES:
-                    self.seqs.append(stamp.seq)
-            self._count += len(page)
-
-
 class _NewestEvents:
     """The newest events of a branch: the messages of each project, and how conversations are related."""
 
@@ -499,7 +492,7 @@ class _NewestEvents:
         # Seqs of the events that brought messages, by project, or by conversation and its forks if they have none.
         self._scopes: dict[str, array[int]] = {}
         self._homes: dict[int, array[int]] = {}  # The same, by the number of each conversation.
-        self._blocks: OrderedDict[tuple[str, int], _ScopeBlock] = (
+        self._blocks: OrderedDict[tuple[str, int], ScopeBlock] = (
             OrderedDict()
         )  # By scope and the place of the first seq.
         self._begins: dict[tuple[str, int], Recorded | None] = {}  # By stream and the seq of its last drop, or 0.
@@ -548,10 +541,10 @@ class _NewestEvents:
         """Return the place of the first of the newest messages of a scope at a seq."""
         return max(bisect_right(self._scopes.get(name, ()), end) - EARLIER_MESSAGES_COUNT, 0)
 
-    def _block_of(self, name: str, end: int) -> tuple[str, _ScopeBlock]:
+    def _block_of(self, name: str, end: int) -> tuple[str, ScopeBlock]:
         """Return the block that holds the newest messages of a scope at a seq, and its key in the index."""
         begin = self._first_place(name, end) // EARLIER_MESSAGES_COUNT * EARLIER_MESSAGES_COUNT
-        block = self._blocks.pop((name, begin), None) or _ScopeBlock(self._reader)
+        block = self._blocks.pop((name, begin), None) or ScopeBlock(self._reader)
         block.fill(self._scopes[name][begin : begin + 2 * EARLIER_MESSAGES_COUNT])
         self._blocks[name, begin] = block
         if len(self._blocks) > _BLOCKS_COUNT:
@@ -664,7 +657,7 @@ class _NewestEvents:
     def looks(self, query: EarlierQuery, after: int, end: int) -> "Iterator[tuple[MessageView, Any]]":
         """Yield the rows that a conversation searches, each time with a mask of those it can find."""
         stream, project, shown, model = query.stream, query.project, query.shown, query.meaning and query.meaning.model
-        own = self._scope_name(stream, end)
+        own, is_personal = self._scope_name(stream, end), query.is_personal
         common = f"project/{project}"
         for name in dict.fromkeys((common, own)):
             seqs = self._scopes.get(name, ())
@@ -674,12 +667,9 @@ class _NewestEvents:
                 look, numbers = self._indexes.of_events(key, block.seqs, first, end, model)
                 look = answers.with_replaced_apart(look, block.replaced, end)
                 mask = self._mask(look, numbers, stream, end, shown, is_common=name == common)
-                yield (
-                    look,
-                    mask & look.mask_without(answers.hidden_rows(block.replaced, end, shown))
-                    if block.replaced
-                    else mask,
-                )
+                hidden = answers.hidden_rows(block.replaced, end, shown)
+                hidden += block.said_by_others(query.asker) if is_personal and query.asker is not None else []
+                yield look, mask & look.mask_without(hidden) if hidden else mask
 
     @property
     def _indexes(self) -> "MessageIndexes":
@@ -741,8 +731,8 @@ class _NewestEvents:
     def exclusion(self, earlier: Earlier, stream: str, project: str, end: int) -> str:
         """Return why a message is not among those that a conversation searches at a seq; empty if it may be."""
         message, home = earlier.message, earlier.message.stamp.stream
-        if message.role not in _ROLES:
-            return f"only messages of {' and '.join(_ROLES)} are searched"
+        if message.role not in ROLES:
+            return f"only messages of {' and '.join(ROLES)} are searched"
         if message.seq > end:
             return f"it came after seq {end}, as of which the context was built"
         if message.seq <= end - EARLIER_EVENTS_COUNT:

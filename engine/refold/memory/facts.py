@@ -17,6 +17,7 @@ from refold.entry import (
     MemoryAdded,
     MemoryUpdated,
     entry_of,
+    speaker_of,
 )
 from refold.errors import EmbeddingMismatch, InvalidInput, NotFound, StoreBusy
 from refold.event import Event, Recorded, Stamp
@@ -199,6 +200,15 @@ class FactInput(NamedTuple):
         """The text of the memory."""
         return self.fields.content
 
+    @property
+    def speaker(self) -> str | None:
+        """The name of the user who said it, if the metadata has one."""
+        return speaker_of(self.fields.extra)
+
+    def find_twin(self, facts: Facts) -> Entry | None:
+        """Return the memory of the same user with exactly this content, if there is one."""
+        return facts.find_content(self.content, self.speaker)
+
     def fingerprint(self, verb: str, *more: Any) -> tuple[Any, ...]:
         """Return the fields that identify a request; stored hashes depend on their order, so a new field goes last."""
         given = self.fields
@@ -326,7 +336,7 @@ class FactChanges(NamedTuple):
         names = ("content", "category", "keywords", "importance", "metadata")
         changed = tuple(name for name in names if getattr(entry, name) != getattr(target, name))
         if "content" in changed:
-            refuse_twin(facts, entry, target.content)
+            refuse_twin(facts, target)
             if vector is None:
                 raise Stale
         if not changed and self.vector is None:
@@ -359,10 +369,10 @@ def _has_own_words(entry: Entry) -> bool:
     return entry.words == keywords_of(entry.content)[:KEYWORDS_COUNT_MAX]
 
 
-def refuse_twin(facts: Facts, entry: Entry, content: str) -> None:
-    """Raise ``InvalidInput`` if another memory already has the content that a memory is about to get."""
-    twin = facts.find_content(content)
-    if twin is not None and twin.id != entry.id:
+def refuse_twin(facts: Facts, target: Entry) -> None:
+    """Raise ``InvalidInput`` if another memory of the same user already says what a memory is about to say."""
+    twin = facts.find_content(target.content, target.speaker)
+    if twin is not None and twin.id != target.id:
         raise InvalidInput(f"the memory {twin.id} says exactly this; delete one of the two, or update that one")
 
 
@@ -370,7 +380,7 @@ def refuse_twin(facts: Facts, entry: Entry, content: str) -> None:
 
 
 def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
-    """Add a memory and return it; if one with exactly this content exists, return that and append nothing."""
+    """Add a memory and return it; if one of the same user has exactly this content, return that and append nothing."""
     stream.check_writable()
     if not given.content.strip():
         checks.invalid("content is empty; give a memory something to say")
@@ -378,13 +388,13 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
 
     def attempt() -> Entry:
         vector = given.vector
-        if vector is None and stream.read(lambda facts: facts.find_content(given.content)) is None:
+        if vector is None and stream.read(given.find_twin) is None:
             vector = stream.core.embedding.of(given.content)
         existing: list[Entry] = []
 
         def decide(state: State) -> Event | None:
             facts = state.part(FACTS)
-            twin = facts.find_content(given.content)
+            twin = given.find_twin(facts)
             if twin is None:
                 return given.event(facts, entry_id, vector)
             existing.append(twin)
@@ -396,7 +406,7 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
             assert isinstance(event, MemoryAdded), event
             # The memory that answered the request may have been erased since.
             return Entry(event.id, erased=True) if stamp.erased else stream.deliver(entry_of(event, stamp))
-        entry = existing[-1] if existing else stream.read(lambda facts: facts.find_content(given.content))
+        entry = existing[-1] if existing else stream.read(given.find_twin)
         if entry is None:
             raise stream.not_found(given.content)
         return entry

@@ -124,7 +124,7 @@ class _Upsert:
     def _vectors(self) -> _Vectors:
         embedding = self.stream.core.embedding
         own = embedding.of(self.given.content) if self.given.vector is None else self.given.vector
-        is_twin = self.stream.read(lambda facts: facts.find_content(self.given.content) is not None)
+        is_twin = self.stream.read(self.given.find_twin) is not None
         nearest = None if is_twin else self._nearest(own)
 
         def merge(facts: Facts) -> tuple[str, str, bytes] | None:
@@ -150,15 +150,15 @@ class _Upsert:
         if self._nearest_at is None or self._nearest_at[0] is not view.table:
             table = view.project.table
             check_model((table.model, table.dimensions), vector, is_empty=False)
-            engine = stream.core.engine
-            match = engine.reader.index.guard(lambda: engine.reader.indexes.nearest(view, vector.packed))
+            reader, sought = stream.core.engine.reader, (vector.packed, self.given.speaker, self.threshold)
+            match = reader.index.guard(lambda: reader.indexes.nearest(view, *sought))
             self._nearest_at = view.table, match
         return self._nearest_at[1]
 
     def _match(self, facts: Facts, vector: Vector, nearest: Neighbour | None) -> Neighbour | None:
         """Return the memory to merge with: the one with the same content, else the nearest if it is similar enough."""
         check_model((facts.model, facts.dim), vector, is_empty=not facts.count)
-        twin = facts.find_content(self.given.content)
+        twin = self.given.find_twin(facts)
         if twin is not None:
             loader, pending = self.stream.core.engine.reader.indexes.loader, pending_events(self.stream.core)
             (row,) = loader.load([twin.vector_seq], pending=pending, dimensions=facts.dim)
@@ -171,13 +171,13 @@ class _Upsert:
             self.unlike = nearest, reason
             return None
         text = join_texts(nearest.entry.content, self.given.content)
-        is_taken = text != nearest.entry.content and facts.find_content(text) is not None
+        is_taken = text != nearest.entry.content and facts.find_content(text, self.given.speaker) is not None
         return None if is_taken or len(text.encode()) > VALUE_BYTES_MAX else nearest
 
     def _decide(self, vectors: _Vectors) -> Decide:
         def decide(state: State) -> Event | None:
             facts = state.part(FACTS)
-            is_twin = facts.find_content(self.given.content) is not None
+            is_twin = self.given.find_twin(facts) is not None
             match = self._match(facts, vectors.own, None if is_twin else self._nearest(vectors.own))
             if match is None:
                 return self.given.event(facts, self.entry_id, vectors.own)
@@ -217,8 +217,7 @@ class _Upsert:
     def _result(self, noted: Recorded | None) -> Upserted:
         match = self.match
         if noted is None and match is None:
-            twin = self.stream.read(lambda facts: facts.find_content(self.given.content))
-            return Upserted("skipped", twin, UNCHANGED)
+            return Upserted("skipped", self.stream.read(self.given.find_twin), UNCHANGED)
         if noted is None:
             assert match is not None
             reason = UNCHANGED if match.entry.status == ACTIVE else f"the same memory is {match.entry.status}"
@@ -360,11 +359,11 @@ def _unmerge_event(facts: Facts, entry: Entry, merge: _Merge, sources: tuple[int
     before, other, after = merge.entry, merge.other, merge.event
     content = before.content if entry.content == after.content else entry.content
     if content != entry.content:
-        refuse_twin(facts, entry, content)
+        refuse_twin(facts, replace(entry, content=content))
     words = before.words if entry.words == after.keywords else entry.words
     has_body = (content, words) != (entry.content, entry.words)
     has_vector = merge.new_vector is None and content != entry.content
-    twin = None if other is None else facts.find_content(other.content)
+    twin = None if other is None else facts.find_content(other.content, other.speaker)
     returned = other if twin is None or (twin.id == entry.id and content != twin.content) else None
     return MemoryUnmerged(
         sources=tuple(dict.fromkeys((*sources, merge.seq, *((entry.body_seq,) if has_body else ())))),
@@ -512,7 +511,8 @@ class _Compaction:
         for other, cosine in others:
             text = join_texts(entry.content, other.content)
             is_taken = text not in {entry.content, other.content} and text in self._contents
-            if is_taken or len(text.encode()) > VALUE_BYTES_MAX or contradiction(entry.content, other.content):
+            is_other = is_taken or entry.speaker != other.speaker
+            if is_other or len(text.encode()) > VALUE_BYTES_MAX or contradiction(entry.content, other.content):
                 continue
             texts = self._texts[entry.id] = (*self._texts_of(entry), *self._texts_of(other))
             words, importance = join_words(entry.words, other.words), max(entry.importance, other.importance)

@@ -80,6 +80,7 @@ class Project:
     ) -> Entry:
         """Add a memory and return it; if one with exactly this content exists, return that and append nothing.
 
+        What two users said, by the ``"said_by"`` of ``metadata``, are two memories, with the same content too.
         ``category`` is preference, convention, pattern, correction or fact, ``importance`` is a number from 0 to 1, and
         ``status`` is active, pending_review, rejected or archived. ``keywords=None`` extracts them from the content.
         ``source`` is a seq, a message or the name of a session; a seq or a message also counts as one of ``sources``.
@@ -117,8 +118,8 @@ class Project:
         and the existing one if each contains the other; otherwise it joins both with ``" | "``. It takes the higher
         importance and all keywords, and keeps category and metadata. A statement that contradicts the existing one, in
         a number, a sign, a name, a negation or the order of its words, is added instead of merged. If the content is
-        empty or nothing would change, the upsert is skipped. ``threshold=None`` uses the embedder's threshold, 0.85 for
-        the built-in one.
+        empty or nothing would change, the upsert is skipped. What two users said, by the ``"said_by"`` of ``metadata``,
+        is never merged. ``threshold=None`` uses the embedder's threshold, 0.85 for the built-in one.
 
         >>> project.upsert("Deploys happen on Fridays.").outcome
         'inserted'

@@ -563,7 +563,14 @@ def _message_absence(core: Core, subject: Subject, display: Display, room: int) 
 
 def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
     """Return why a message is not among the earlier messages of a context."""
-    from refold.memory.earlier import Earlier, EarlierMessages, EarlierQuery, meaning_of, query_of  # noqa: PLC0415 - loaded only for contexts
+    from refold.memory.earlier import (  # noqa: PLC0415 - loaded only for contexts
+        Earlier,
+        EarlierMessages,
+        EarlierQuery,
+        asker_of,
+        meaning_of,
+        query_of,
+    )
     from refold.memory.turns import open_turn_of  # noqa: PLC0415 - as above
 
     window = open_turn_of(core, display.stream, display.event.origin).messages
@@ -582,7 +589,8 @@ def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
     # As of the context's own event: it may have opened the conversation.
     embeds = core.read_written(display.stream, lambda state: state.part(SESSION).embed, display.seq)
     meaning, shown, event = meaning_of(core, query) if embeds else None, {each.seq for each in window}, display.event
-    search = EarlierQuery(core.branch, event.origin, display.stream, event.project, query, meaning, shown, most)
+    options = query, meaning, shown, most, asker_of(window)
+    search = EarlierQuery(core.branch, event.origin, display.stream, event.project, *options)
     reason = core.part(EarlierMessages).absence(search, earlier)
     if reason:
         return reason

@@ -229,13 +229,17 @@ class Facts:
         self._doubled.clear()
         self.coming.clear()
 
-    def find_content(self, content: str) -> Entry | None:
-        """Return the live memory with exactly this content, the first one that was added."""
+    def find_content(self, content: str, speaker: str | None) -> Entry | None:
+        """Return the live memory with exactly this content that one user, or nobody by name, said: the first added.
+
+        What two users said are two memories: each can be forgotten or erased without the other.
+        """
         entries = self.entries
-        if content in self._doubled:
-            return next((entry for entry in entries.values() if entry.content == content), None)
         entry_id = self._by_content.get(content)
-        return None if entry_id is None else entries[entry_id]
+        alike = [] if entry_id is None else [entries[entry_id]]
+        if content in self._doubled:
+            alike = [entry for entry in entries.values() if entry.content == content]
+        return next((entry for entry in alike if entry.speaker == speaker), None)
 
     def set_embedder(self, vector: bytes, model: str) -> None:
         """Set the model and the dimension to those of an event's vector, if it has one."""

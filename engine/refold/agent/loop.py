@@ -136,7 +136,8 @@ class AgentLoop:
     `provider_name` and `model_name` are passed to hooks. `profile`, `journal` and `files` name those that contexts show
     and tools write to: give each user their own, because conversations that share one read the same facts. `user_name`,
     by default the name of the profile unless that is `"default"`, is recorded as the name of the user's messages: in a
-    project that several users share, a context says which of them said what, except for the one who asks.
+    project that several users share, a context says which of them said what, except for the one who asks, and no user
+    has what another one said forgotten.
 
     >>> from refold import Memory
     >>> class Parrot:

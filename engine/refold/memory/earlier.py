@@ -306,7 +306,7 @@ def criteria_of(query: str) -> Criteria:
     return Criteria(subject, text, asks)
 
 
-class Matches(NamedTuple):
+class MessageMatches(NamedTuple):
     """The messages that a query brings, and why it brings no others."""
 
     found: "list[MessageMatch]"
@@ -315,7 +315,7 @@ class Matches(NamedTuple):
     """How many more users said, where the newest of it is brought."""
 
 
-def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> Matches:
+def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> MessageMatches:
     """Search rows, each with a mask of those that can be found."""
     from refold.index import messages as index  # noqa: PLC0415 - imported on first use
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
@@ -350,7 +350,7 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
     room = max(0, top_k - len(found)) if top_k < DEFAULTS["messages_max_injected"] else len(whole)
     if room < len(whole):
         reason = reason if criteria.about else _WHOLE_CUT.format(top_k)
-    return Matches([*found, *whole[:room]], reason, left_out + len(whole[room:]))
+    return MessageMatches([*found, *whole[:room]], reason, left_out + len(whole[room:]))
 
 
 def _short_enough(found: "Sequence[MessageMatch]") -> "Iterator[MessageMatch]":

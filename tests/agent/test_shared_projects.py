@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput, Memory
-from refold.agent import AgentLoop, Call, Reply, default_hooks, extract
+from refold.agent import AgentLoop, Call, ContextBudget, Reply, default_hooks, extract
 from refold.agent.providers import JsonResult
 from refold.views.session import ContextShown
 from tests.agent.test_loop import Script
@@ -224,3 +224,19 @@ def test_a_name_cannot_speak_for_others(memory: Memory) -> None:
     for blank in ("", " ", "\n\t"):
         with pytest.raises(InvalidInput, match="user_name is"):
             AgentLoop(memory, memory.conversation("b"), shared.model, user_name=blank)
+
+
+def test_facts_of_others_take_no_room_from_those_of_a_user_who_asks_about_themselves(memory: Memory) -> None:
+    project = memory.project("acme")
+    project.add("The lucky colour is mauve", metadata={"said_by": "bob"}, importance=0.2)
+    for number in range(50):
+        project.add(f"You know about me: box {number}", metadata={"said_by": "ann"}, importance=0.9)
+    chat = memory.conversation("c", project="acme")
+    chat.append("user", "What do you know about me?", name="bob")
+    shown = (
+        memory.context(chat, query="What do you know about me?", budget=ContextBudget(memories_count=10))
+        .part("memories")
+        .text
+    )
+    assert "- [FACT] The lucky colour is mauve" in shown
+    assert "- [FACT] ann said: You know about me" in shown

@@ -31,7 +31,7 @@ from refold.agent.parts import Room
 from refold.agent.tools import ToolRegistry
 from refold.engine import batch as batches
 from refold.engine.streams import session_board
-from refold.entry import ACTIVE, Entry
+from refold.entry import ACTIVE, Entry, said_by
 from refold.errors import LimitExceeded
 from refold.index.ranking import Ranking
 from refold.limits import (
@@ -53,7 +53,7 @@ from refold.limits import (
 from refold.memory import turns, wires
 from refold.memory.conversation import Conversation, check_own
 from refold.memory.core import Core, core_of
-from refold.memory.earlier import Earlier, asker_of
+from refold.memory.earlier import Earlier, asker_of, criteria_of
 from refold.memory.memory import Memory
 from refold.memory.options import day_at, days_before
 from refold.memory.project import Project
@@ -402,8 +402,9 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
     )
     candidates, earlier_candidates, left_out = MemoryCandidates((), ()), list[Earlier](), 0
     if settings["memory_enabled"]:
-        candidates = _find_memories(memory, core, chat, recipe)
-        bounds = budget.episodes_count, budget.tokens or 0, asker_of(turn.messages)
+        asker = asker_of(turn.messages)
+        candidates = _find_memories(memory, core, chat, recipe, asker)
+        bounds = budget.episodes_count, budget.tokens or 0, asker
         episodes = similar_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
         earlier_candidates, left_out = earlier_messages(
@@ -468,8 +469,13 @@ def _parse_skill(skill: object) -> NamedSkill:
 # Memories that answer the query, and memories that keep their place.
 
 
-def _find_memories(memory: Memory, core: Core, chat: Conversation, recipe: Recipe) -> MemoryCandidates:
-    """Search memories, followed by previously shown ones, which can keep their place while there is room."""
+def _find_memories(
+    memory: Memory, core: Core, chat: Conversation, recipe: Recipe, asker: str | None
+) -> MemoryCandidates:
+    """Search memories, followed by previously shown ones, which can keep their place while there is room.
+
+    Of a user who asks about themselves, what others said comes last.
+    """
     is_empty = not core.read(f"project/{recipe.project}", lambda state: state.part(FACTS).count, core_of(chat)[1])
     if is_empty or not recipe.budget.memories_count:
         return MemoryCandidates((), ())  # A search would load numpy.
@@ -477,7 +483,11 @@ def _find_memories(memory: Memory, core: Core, chat: Conversation, recipe: Recip
     ranking: str | Ranking = _BY_IMPORTANCE if query is None else "hybrid"
     project = memory.project(recipe.project)
     # No score floor: the budget bounds what is shown, and a query such as "go on" says little about what a turn needs.
-    hits = project.search(query or "everything", top_k=recipe.budget.memories_count, ranking=ranking, floor=0)
+    options: dict[str, Any] = {"top_k": recipe.budget.memories_count, "ranking": ranking, "floor": 0}
+    hits = list(project.search(query or "everything", **options))
+    is_personal = asker is not None and query is not None and bool(criteria_of(query).about)
+    if is_personal:
+        hits = [*project.search(query or "", metadata=said_by(asker), **options), *hits]
     last = last_context(core, chat.place[0], core_of(chat)[1])
     previous_ids = last.ids if last is not None and last.project == recipe.project else ()
     entries = {hit.entry.id: hit.entry for hit in hits}
@@ -485,7 +495,10 @@ def _find_memories(memory: Memory, core: Core, chat: Conversation, recipe: Recip
         entry = None if entry_id in entries else project.get(entry_id)
         if entry is not None and not entry.erased and entry.status == ACTIVE:
             entries[entry_id] = entry
-    return MemoryCandidates(list(entries.values())[: recipe.budget.memories_count], previous_ids)
+    found = list(entries.values())
+    if is_personal:
+        found.sort(key=lambda entry: entry.speaker not in (None, asker))
+    return MemoryCandidates(found[: recipe.budget.memories_count], previous_ids)
 
 
 def last_context(core: Core, stream: str, at: int | None = None) -> ContextShown | None:

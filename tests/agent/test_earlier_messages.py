@@ -527,7 +527,7 @@ def test_what_only_repeats_a_forgotten_statement_is_not_shown(
 
     def text_at(seq: int | None = None) -> str:
         here = memory if seq is None else memory.at(seq)
-        return here.context(here.conversation("now", project="acme"), query=query).text
+        return str(here.context(here.conversation("now", project="acme"), query=query).text)
 
     assert answer in text_at(before)
     assert (answer in text_at()) is not is_hidden

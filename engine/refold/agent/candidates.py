@@ -189,7 +189,7 @@ class Choice:
         contents = list[tuple[int, str]]()  # Ranks and contents of the memories that may be left out as pieces.
         for rank, entry in enumerate(candidates.entries):
             learned = learned_ns(core, entry)
-            order = (places.get(entry.id, len(places)), learned, entry.body_seq)
+            order: tuple[int, ...] = (places.get(entry.id, len(places)), learned, entry.body_seq)
             line = self._candidate(parts.MEMORIES, rank, order, entry, parts.memory_line(entry, asker), learned)
             memories.append(line)
             if earlier and entry.id not in places and entry.category != "preference":

@@ -14,7 +14,7 @@ from refold.memory.core import core_of
 from refold.memory.reasons import shorten
 
 
-class Result(Protocol):
+class TurnResult(Protocol):
     """What a turn returns."""
 
     @property
@@ -23,7 +23,7 @@ class Result(Protocol):
         ...
 
 
-T = TypeVar("T", bound=Result)
+T = TypeVar("T", bound=TurnResult)
 Question: TypeAlias = tuple[str | None, str]
 """The name of the user who asks, if users have names, and what the user says."""
 

@@ -215,10 +215,10 @@ def _merge_messages(spans: list[Fields]) -> list[SourceMessage]:
             continue
         calls.add(call)
         given = [(fields["role"] in PROMPT_ROLES, key) for is_output, fields, key in parts if not is_output]
-        repeated = _repeated([key for _, key in given], places)
+        repeated = _repeats([key for _, key in given], places)
         # What a model says to something new is new, whatever it said before.
         if all(is_prompt or number in repeated for number, (is_prompt, _) in enumerate(given)):
-            repeated |= _repeated([key for _, _, key in parts], places)
+            repeated |= _repeats([key for _, _, key in parts], places)
         for number, (is_output, fields, key) in enumerate(parts):
             if fields["role"] in PROMPT_ROLES:
                 if key in prompts:
@@ -240,7 +240,7 @@ def _key(fields: Fields) -> bytes:
     return msgspec.json.encode(own, order="deterministic")
 
 
-def _repeated(keys: Sequence[bytes], places: Mapping[bytes, int]) -> set[int]:
+def _repeats(keys: Sequence[bytes], places: Mapping[bytes, int]) -> set[int]:
     """Return the numbers of the keys in the longest sequence that is also among the known places, in the same order.
 
     Of several such sequences, the one with the first keys: what comes again at the end of a history is new. The lengths

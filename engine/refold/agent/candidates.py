@@ -157,6 +157,8 @@ class Chosen(NamedTuple):
     memories_left_out: int
     messages: list[Earlier]
     messages_left_out: int
+    pieces: tuple[str, ...]
+    """The ids of the memories that are left out because a message says them."""
 
 
 class Choice:
@@ -231,7 +233,11 @@ class Choice:
         memories, memories_left_out = self._sort_lines(parts.MEMORIES, taken)
         messages, messages_left_out = self._sort_lines(parts.MESSAGES, taken)
         return Chosen(
-            [line.item for line in memories], memories_left_out, [line.item for line in messages], messages_left_out
+            [line.item for line in memories],
+            memories_left_out,
+            [line.item for line in messages],
+            messages_left_out,
+            tuple(self._lines[parts.MEMORIES][rank].item.id for rank in sorted(_pieces_in(taken))),
         )
 
     def _fill(self, taken: _Taken, lines: Sequence[_Candidate], tokens: int) -> None:

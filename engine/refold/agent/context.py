@@ -187,6 +187,7 @@ class ContextPlan(Struct, frozen=True):
     `episodes` are the seqs of the episodes in it. The first `skills` of its skills are shown, within `skills_chars`
     characters. `places` are the places of the earlier messages within their events, whose seqs are the last sources of
     the event that records the context. `question` is the id of a question that is shown although the window evicted it.
+    `pieces` are the ids of memories that a message says in their place: they count as used, too.
     """
 
     topics: tuple[str, ...] = ()
@@ -198,6 +199,7 @@ class ContextPlan(Struct, frozen=True):
     messages_left_out: int = 0
     places: tuple[int, ...] = ()
     question: str = ""
+    pieces: tuple[str, ...] = ()
 
 
 class Recipe(NamedTuple):
@@ -422,6 +424,7 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
         episodes=new_episodes(source.episodes(), entries, messages),
         memories_left_out=chosen.memories_left_out,
         messages_left_out=chosen.messages_left_out,
+        pieces=chosen.pieces,
         places=tuple(each.place for each in messages),
     )
     ids, seqs = tuple(entry.id for entry in entries), tuple(each.message.seq for each in messages)

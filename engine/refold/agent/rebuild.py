@@ -91,10 +91,11 @@ def show(memory: Memory, core: Core, context: Context) -> int:
 
 def _new_ids(core: Core, stream: str, recipe: Recipe) -> tuple[str, ...]:
     """Return the memories that count as used now: those not in the last context shown here on this day and project."""
-    last = last_context(core, stream)
+    ids, last = (*recipe.ids, *recipe.plan.pieces), last_context(core, stream)
     if last is None or (last.day, last.project) != (recipe.day, recipe.project):
-        return recipe.ids
-    return tuple(entry_id for entry_id in recipe.ids if entry_id not in last.ids)
+        return ids
+    before = {*last.ids, *recorded_budget(last)[1].pieces}
+    return tuple(entry_id for entry_id in ids if entry_id not in before)
 
 
 def _window_row(window: Sequence[Message]) -> tuple[str, str, int]:

@@ -78,7 +78,7 @@ class Month:
         self.clock.advance(HALF_DAY_S)
 
     def ask(self, name: str, question: str) -> str:
-        """Ask in a session of its own, and return the system message that the model is shown."""
+        """Ask in a session of its own, and return all that the model is shown."""
         self._run(name, [(question, "I see.")])
         return self.prompts[-1]
 
@@ -87,7 +87,7 @@ class Month:
         loop = AgentLoop(self.memory, self.memory.conversation(name, project="life"), model, budget=self.tokens)
         for asked, _ in turns:
             loop.run(asked)
-        self.prompts += [messages[0]["content"] for messages in model.asked]
+        self.prompts += ["\n".join(message["content"] for message in messages) for messages in model.asked]
         return loop
 
 

@@ -64,7 +64,7 @@ _EMPTY_WORDS: Final = frozenset(
 
 # A value of the profile is a list if its key is in the plural ("allergies") and its items are separated.
 _PLURAL: Final = re.compile(r"(?<![sui])s\Z", re.IGNORECASE)
-_SEPARATOR: Final = re.compile(r"\s*[,;\u3001\uff0c\uff1b]\s*")
+_SEPARATOR: Final = re.compile(r"[,;\u3001\uff0c\uff1b]")
 
 # A function of the context and the user's message that returns text to show to the model beside it, or `None`.
 SkillInjector: TypeAlias = Callable[[HookContext, str], str | None]
@@ -378,8 +378,10 @@ def _items_of(key: str, value: str) -> list[_Fact]:
     separator = _SEPARATOR.search(value)
     if separator is None or _PLURAL.search(key) is None:
         return []
-    items = [item for item in _SEPARATOR.split(value.strip()) if item]
-    rests = (separator.group().join(items[:place] + items[place + 1 :]) for place in range(len(items)))
+    items = [item.strip() for item in _SEPARATOR.split(value) if item.strip()]
+    rest = value[separator.end() :]
+    between = separator.group() + rest[: len(rest) - len(rest.lstrip())]
+    rests = (between.join(items[:place] + items[place + 1 :]) for place in range(len(items)))
     return [_Fact(key, item, rest) for item, rest in zip(items, rests, strict=True) if rest]
 
 

@@ -214,13 +214,13 @@ def _merge_messages(spans: list[Fields]) -> list[SourceMessage]:
         if call in calls:  # A span around that of the call, such as of a chain.
             continue
         calls.add(call)
-        given = [(fields["role"] in PROMPT_ROLES, key) for is_output, fields, key in parts if not is_output]
+        given = [(_is_prompt(fields), key) for is_output, fields, key in parts if not is_output]
         repeated = _repeats([key for _, key in given], places)
         # What a model says to something new is new, whatever it said before.
         if all(is_prompt or number in repeated for number, (is_prompt, _) in enumerate(given)):
             repeated |= _repeats([key for _, _, key in parts], places)
         for number, (is_output, fields, key) in enumerate(parts):
-            if fields["role"] in PROMPT_ROLES:
+            if _is_prompt(fields):
                 if key in prompts:
                     continue
                 prompts.add(key)
@@ -232,6 +232,11 @@ def _merge_messages(spans: list[Fields]) -> list[SourceMessage]:
             moment_ns = span["end_ns"] if is_output else span["begin_ns"]
             messages.append(source_message(fields, metadata(other_fields(fields), {}), added, occurred_ns=moment_ns))
     return messages
+
+
+def _is_prompt(fields: Fields) -> bool:
+    role = fields["role"]  # Of any type, as the file has it.
+    return isinstance(role, str) and role in PROMPT_ROLES
 
 
 def _key(fields: Fields) -> bytes:

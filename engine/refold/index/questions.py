@@ -195,7 +195,7 @@ def _patterns() -> dict[str, re.Pattern[str]]:
     for name, text in ((USER, _USER), (PAST, _PAST)):
         lines = text.replace("\n  ", "").strip().split("\n")
         shapes = "|".join(line for line in lines if not line.startswith("#"))
-        shape = f"(?:(?:{_BEFORE}) )*(?:{shapes})(?: (?:{_AFTER}))*"
+        shape = f"(?:(?:{_BEFORE}) ){{0,4}}(?:{shapes})(?: (?:{_AFTER})){{0,4}}"
         for group, words in _GROUPS.items():
             shape = shape.replace(f"<{group}>", f"(?:{words})")
         patterns[name] = re.compile(shape)

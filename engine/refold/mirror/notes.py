@@ -62,12 +62,13 @@ class NotesMerge(NamedTuple):
     notes: list[str]
 
 
-_CONFLICT: Final = re.compile(r"^<{7} .*^={7}\r?$.*^>{7} ", re.MULTILINE | re.DOTALL)
+_CONFLICT: Final = re.compile(r"[<>]{7} |={7}$")
+_CONFLICT_MARKS: Final = {"<<<<<<<", "=======", ">>>>>>>"}
 
 
 def has_conflict(text: str) -> bool:
     """Return whether a text has the marks that git leaves around two versions that it could not merge."""
-    return _CONFLICT.search(text) is not None
+    return {line[:7] for line in text.splitlines() if _CONFLICT.match(line)} >= _CONFLICT_MARKS
 
 
 def merge_notes(

@@ -137,3 +137,13 @@ def test_an_erased_message_lets_no_earlier_one_of_its_id_come_back(memory: Memor
 def _ids_on_boards(memory: Memory) -> list[str]:
     found: list[Recorded] = [each for each in memory.events() if type(each.event).__name__ == "BoardMessageAppended"]
     return [getattr(each.event, "id") for each in found]  # noqa: B009 - events of boards have it
+
+
+def test_a_conversation_that_began_anew_by_a_restore_of_the_memory_can_be_erased(memory: Memory, path: Path) -> None:
+    memory.profile().set("name", "x")
+    nothing, chat = memory.snapshot(), memory.conversation("c")
+    message = call(chat, CALL)
+    memory.restore(nothing)
+    call(chat, "another")
+    assert memory.erase([message]).occurrences == 0
+    assert_gone(memory, path)

@@ -77,9 +77,10 @@ def relatives(reader: Reader, bases: Sequence[Base], number: int) -> set[int]:
     while waiting:
         number = waiting.pop()
         name = reader.streams.name_of(number)
-        beside = {own_number(reader, branch, name) for branch in branches} - {0}
+        beside = {own_number(reader, branch, name) for branch in branches}
         for base in bases:
             beside |= {base.number, base.base_stream} if number in {base.number, base.base_stream} else set()
+        beside.discard(0)  # A branch without the stream, and the base of what went on from nothing.
         waiting += beside - numbers
         numbers |= beside
     return numbers

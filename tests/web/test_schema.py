@@ -43,6 +43,8 @@ def test_a_judge_of_schemas_finds_nothing(tmp_path: Path) -> None:
     try:
         address = f"http://127.0.0.1:{listening.getsockname()[1]}/api/openapi.json"
         options = ["--max-examples=20", "--seed=1", "--generation-database=none", "--no-color", "--warnings=off"]
+        # How many of the judge's own drafts fit a schema says nothing about the answers.
+        options += ["--suppress-health-check=filter_too_much"]
         # Streams never end, and a verification takes as long as it takes.
         left_out = ["--exclude-path-regex=notices|verify"]
         ended = subprocess.run(

@@ -84,7 +84,7 @@ _MEMORY: Final[dict[str, Schema]] = {
     "category": _one_of(*CATEGORIES),
     "keywords": {"type": "array", "items": _WORDS},
     "importance": _IMPORTANCE,
-    "metadata": {"type": "object", "additionalProperties": _JSON},
+    "metadata": {"type": ["object", "null"], "additionalProperties": _JSON},
 }
 _SKILL: Final[dict[str, Schema]] = {
     "description": _WORDS | {"maxLength": SKILL_DESCRIPTION_CHARS_MAX},

@@ -229,6 +229,17 @@ def test_a_batch_sees_what_it_dropped(memory: Memory, chat: Conversation) -> Non
     assert texts(memory.conversation("a").history()) == ["the cow"]
 
 
+def test_a_batch_still_finds_what_another_goes_on_from_of_what_it_dropped(memory: Memory, chat: Conversation) -> None:
+    snapshot, heir = chat.snapshot(), memory.conversation("b")
+    with memory.batch():
+        heir.restore(snapshot)
+        chat.append("user", "the fox in the batch", tokens=5)
+        chat.drop()
+        assert [hit.entry.content for hit in memory.search_messages("fox")] == ["the fox"]
+        assert texts(heir.window()) == ["the fox"]
+    assert [hit.entry.content for hit in memory.search_messages("fox")] == ["the fox"]
+
+
 def test_tasks_drop_too(memory: Memory) -> None:
     async def run() -> list[str]:
         await memory.aio.conversation("a").append("user", "hello")

@@ -84,10 +84,13 @@ class Lineage:
                 stream, until = link.stream, link.base_seq
         return [Span(stream, after, until) for (stream, after), until in reached.items()]
 
-    def history(self, streams: Iterable[str], end: int) -> list[Span]:
-        """Return all that streams ever held by a seq: also what a restore took back, but nothing from before a drop."""
+    def history(self, streams: Iterable[str], end: int, heirs: Iterable[Forked | Restored] = ()) -> list[Span]:
+        """Return all that streams ever held by a seq: also what a restore took back, but nothing from before a drop.
+
+        So is what led to ``heirs``, events of an open batch by which others continue.
+        """
         reached: dict[tuple[str, int], int] = {}
-        waiting = [(stream, end) for stream in streams]
+        waiting = [*((stream, end) for stream in streams), *map(self._base_of, heirs)]
         while waiting:
             stream, until = waiting.pop()
             links = self._links.get(stream, ())

@@ -109,11 +109,18 @@ class _IndexState:
             return 0  # In the index of a branch, each conversation has its own.
         return max((seq for seq in self.drops if until is None or seq <= until), default=0)
 
-    def mask(self, look: MessageView, begin: int, until: int | None, gone: Collection[str]) -> NDArray[np.bool_] | None:
+    def mask(
+        self,
+        look: MessageView,
+        begin: int,
+        until: int | None,
+        gone: Collection[str],
+        heirs: Collection[Forked | Restored],
+    ) -> NDArray[np.bool_] | None:
         """Return the mask of the rows that belong to a conversation after its last drop, ``None`` for all rows.
 
-        What was forked from a dropped conversation keeps what that one had. Those in ``gone`` count as dropped. In the
-        index of one conversation, ``begin`` is the seq of its last drop.
+        What was forked from a dropped conversation keeps what that one had. Those in ``gone`` count as dropped, and
+        ``heirs`` as events. In the index of one conversation, ``begin`` is the seq of its last drop.
         """
         lineage, end = self.lineage, self.seq if until is None else until
         if lineage is None:
@@ -121,7 +128,8 @@ class _IndexState:
         dropped = {stream for stream in lineage.streams if lineage.last_drop(stream, end)} | set(gone)
         if not dropped:
             return None
-        history = by_stream(lineage.history([stream for stream in lineage.streams if stream not in gone], end))
+        streams = [stream for stream in lineage.streams if stream not in gone]
+        history = by_stream(lineage.history(streams, end, heirs))
         mask = np.ones(len(look.seqs), np.bool_)
         for number, spans in ((self.index.numbers.get(each, -1), history.get(each, ())) for each in dropped):
             among = np.zeros(len(look.seqs), np.bool_)
@@ -203,11 +211,13 @@ class MessageIndexes:
         starts: Sequence[tuple[str, int | None]],
         model: VectorModel | None,
         gone: Collection[str],
+        heirs: Collection[Forked | Restored],
     ) -> SearchRows:
         """Return the rows of conversations, each up to a seq or to the head, and of those that they continued from.
 
         ``starts`` are the keys and seqs of the conversations; ``branch_key`` is the key of all conversations of a
-        branch. With a ``model``, rows have the vectors by it that are in the store.
+        branch. With a ``model``, rows have the vectors by it that are in the store. ``gone`` and ``heirs`` are of an
+        open batch: the conversations that it dropped, and the events by which others continue.
         """
 
         def look() -> SearchRows:
@@ -215,7 +225,7 @@ class MessageIndexes:
             replacements = [each for key in {key for key, _ in reached} for each in self._filled[key].replacements]
             looks = [self._filled[key].look(until) for (key, _), until in reached.items()]
             masks = [
-                self._filled[key].mask(each, begin, until, gone)
+                self._filled[key].mask(each, begin, until, gone, heirs)
                 for each, ((key, begin), until) in zip(looks, reached.items(), strict=True)
             ]
             return SearchRows(looks, masks, replacements)

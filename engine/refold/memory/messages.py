@@ -52,6 +52,7 @@ def search(
     reader, key = core.engine.reader, branch_key(core.branch) if stream is None else core.key(stream)
     pending, dropped = ([], frozenset[str]()) if at is not None else _pending(core, stream)
     starts = [] if stream in dropped else [(key, at)]
+    heirs = [event for event, _ in pending if isinstance(event, (Forked, Restored))]
     fresh = MessageIndex()
     fresh_replacements: list[MessageReplacement] = []
     for recorded in pending:
@@ -64,7 +65,7 @@ def search(
     contents = None if stream is None else _contents(core, stream, at)
     with measure(reader.observer, SEARCH):
         for _ in range(REDO_COUNT_MAX):
-            written, masks, replacements = core.part(MessageIndexes).looks(core.branch, starts, model, dropped)
+            written, masks, replacements = core.part(MessageIndexes).looks(core.branch, starts, model, dropped, heirs)
             looks, masks = [*written, fresh.view(None)], [*masks, None]
             hidden = _hidden_rows(contents, at, [*replacements, *fresh_replacements])
             bare_count = sum(look.pending_count for look in written) if embeds else 0

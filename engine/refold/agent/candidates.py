@@ -71,10 +71,17 @@ def earlier_messages(
     query = query_of(query, messages)
     if not top_k or not query.strip():
         return [], 0
-    meaning = meaning_of(core, query) if chat.embed else None
-    shown = {message.seq for message in messages}
-    options = query, meaning, shown, top_k, asker_of(messages)
-    search = EarlierQuery(core.branch, core_of(chat)[1], chat.place[0], project, *options)
+    search = EarlierQuery(
+        core.branch,
+        core_of(chat)[1],
+        chat.place[0],
+        project,
+        query,
+        meaning=meaning_of(core, query) if chat.embed else None,
+        shown={message.seq for message in messages},
+        top_k=top_k,
+        asker=asker_of(messages),
+    )
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []
     found, left_out = core.part(EarlierMessages).search(search)

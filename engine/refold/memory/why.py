@@ -588,9 +588,17 @@ def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
         return "its content was erased, so what would have found it is unknown"
     # As of the context's own event: it may have opened the conversation.
     embeds = core.read_written(display.stream, lambda state: state.part(SESSION).embed, display.seq)
-    meaning, shown, event = meaning_of(core, query) if embeds else None, {each.seq for each in window}, display.event
-    options = query, meaning, shown, most, asker_of(window)
-    search = EarlierQuery(core.branch, event.origin, display.stream, event.project, *options)
+    search = EarlierQuery(
+        core.branch,
+        display.event.origin,
+        display.stream,
+        display.event.project,
+        query,
+        meaning=meaning_of(core, query) if embeds else None,
+        shown={each.seq for each in window},
+        top_k=most,
+        asker=asker_of(window),
+    )
     reason = core.part(EarlierMessages).absence(search, earlier)
     if reason:
         return reason

@@ -15,6 +15,7 @@ from refold.index import index, table
 from refold.index.table import Crossover
 from tests.index.scan import needs_hnswlib, texts_like
 from tests.support.bounds import lowered
+from tests.support.threads import alive
 
 DIMENSIONS = 16
 BEGIN_COUNT = 150
@@ -57,7 +58,7 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
     ):
         yield memory
     gc.collect()
-    assert [thread.name for thread in threading.enumerate() if thread.name == "refold-graph"] == []
+    assert alive("refold-graph") == []
 
 
 def fill(project: Project, draw: random.Random, count: int) -> None:

@@ -31,6 +31,7 @@ from tests.index.scan import (
     searched,
     texts_like,
 )
+from tests.support.threads import alive
 
 DIMENSIONS = 32
 ROWS = 1_500
@@ -300,7 +301,7 @@ def test_reads_never_fail_while_rows_come_and_go_and_graphs_are_swapped(monkeypa
         assert reader.error is None
         assert reader.reads > 0
     shelf.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "refold-graph"]
+    assert alive("refold-graph") == []
 
 
 def test_without_hnswlib_every_search_is_a_scan_and_that_is_said_once(
@@ -407,7 +408,7 @@ def test_closing_ends_a_build(shelf: VectorTable, monkeypatch: pytest.MonkeyPatc
     closing.set()
     closer.join()
     assert shelf.builder.builds_count == 0
-    assert not [thread for thread in threading.enumerate() if thread.name == "refold-graph"]
+    assert alive("refold-graph") == []
     assert near(shelf, np.ones(DIMENSIONS), TEN).scanned
 
 

@@ -22,9 +22,11 @@ from refold.index.project import ProjectIndex
 from refold.index.ranking import Ranking
 from refold.index.table import Crossover, VectorTable
 from refold.log.protocol import write
+from refold.memory import search as searches
 from tests.index.scan import needs_hnswlib, texts_like
 from tests.support.bounds import Clock
 from tests.support.seams import log_of, reader_of
+from tests.support.threads import alive
 
 DAY_NS = 86_400 * 10**9
 DIMENSIONS = 16
@@ -224,6 +226,49 @@ def test_searches_beside_writers_see_one_state(clock: Clock) -> None:
         assert [done.result() for done in (writing, *searching)] == [None] * 4
 
 
+@pytest.mark.parametrize("is_past", [False, True])
+def test_a_search_that_holds_the_state_lock_does_not_wait_for_one_that_needs_it(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, *, is_past: bool
+) -> None:
+    memory = Memory(clock_ns=clock)
+    project = memory.project("p")
+    draw = random.Random(5)
+    for _ in range(20):
+        add(project, draw)
+    looked = memory.at(memory.head).project("p") if is_past else project
+    if is_past:
+        add(project, draw)
+    vectors = vector(draw)
+    filling, locked = threading.Event(), threading.Event()
+    fill, state_lock = Indexes._fill_index, reader_of(memory).state_lock  # pyright: ignore[reportPrivateUsage]
+
+    def fill_slowly(indexes: Any, request: Any) -> Any:
+        if threading.current_thread().name != "without the lock":
+            locked.set()
+            return fill(indexes, request)
+        filling.set()
+        locked.wait(10)
+        with state_lock:
+            return fill(indexes, request)
+
+    monkeypatch.setattr(Indexes, "_fill_index", fill_slowly)
+    results: dict[str, int] = {}
+
+    def search() -> None:
+        hits = looked.search("tea", vector=vectors, min_importance=0, top_k=100)
+        results[threading.current_thread().name] = len(hits)
+
+    names = ("without the lock", "with the lock")
+    searching = [threading.Thread(target=search, name=name, daemon=True) for name in names]
+    searching[0].start()
+    assert filling.wait(10)
+    monkeypatch.setattr(searches, "FILLS_COUNT_MAX", 0)  # As if other writers had outrun the reader three times.
+    searching[1].start()
+    for thread in searching:
+        thread.join(60)
+    assert results == dict.fromkeys(names, 20)
+
+
 # Graphs.
 
 
@@ -267,7 +312,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(index, "_MEASURED", Crossover(1, 1))
     yield tmp_path / "store"
     gc.collect()
-    assert [thread.name for thread in threading.enumerate() if thread.name == "refold-graph"] == []
+    assert alive("refold-graph") == []
 
 
 def found(memory: Memory) -> list[Any]:

@@ -72,15 +72,25 @@ class IndexCache(Generic[S]):
                 if self._locks.get(key) is not lock:  # Another thread has filled the index meanwhile, or failed to.
                     continue
                 try:
-                    cached = _CachedIndex(fill())
-                    with enter_once(self._lock):
-                        self._cached[key] = cached
-                        leaving = self._evict()
+                    index = fill()
+                    leaving = self._keep(key, index)
                 finally:
                     with enter_once(self._lock):
                         self._locks.pop(key, None)
             _close(leaving)  # Outside the lock, because closing an index can take other locks.
-            return cached.index
+            return index
+
+    def put(self, key: Hashable, index: S) -> None:
+        """Keep an index in RAM in place of the key's present one, without waiting for a thread that fills one."""
+        _close(self._keep(key, index))
+
+    def _keep(self, key: Hashable, index: S) -> list[S]:
+        """Keep an index, and return the replaced and the evicted ones."""
+        cached = _CachedIndex(index)
+        with enter_once(self._lock):
+            leaving = [self._remove(key)] if key in self._cached else []
+            self._cached[key] = cached
+            return leaving + self._evict()
 
     def _find(self, key: Hashable) -> S | None:
         with enter_once(self._lock):

@@ -247,14 +247,21 @@ class Indexes:
 
     # Filling.
 
-    def fill(self, request: FillRequest) -> None:
-        """Fill the index of a request."""
+    def fill(self, request: FillRequest, *, is_locked: bool = False) -> None:
+        """Fill the index of a request, or wait for a thread that is filling it.
+
+        With `is_locked` the caller holds the state lock, which such a thread may need: then this one does not wait.
+        """
         if request.key is None:
             self._drafts = [*self._drafts, (request.facts, self._fill_index(request))][-_DRAFTS_MAX:]
             return
         if request.old is not None:
             self._projects.drop(request.key, request.old)
-        index = self._projects.get(request.key, partial(self._fill_index, request))
+        if is_locked:
+            index = self._fill_index(request)
+            self._projects.put(request.key, index)
+        else:
+            index = self._projects.get(request.key, partial(self._fill_index, request))
         if self.is_closed:
             index.close()
 

@@ -84,7 +84,7 @@ def look(stream: ProjectStream, needs: ViewOptions = _PLAIN) -> IndexView | None
             reader.indexes.fill(rows)
         with reader.state_lock:
             while isinstance(rows := core.read(stream.name, query, stream.at), FillRequest):
-                reader.indexes.fill(rows)
+                reader.indexes.fill(rows, is_locked=True)
             return rows
 
     return reader.index.guard(view)

@@ -4,14 +4,12 @@ The memories of one page of the conversation are written in one commit or not at
 from.
 """
 
-import re
-from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from itertools import chain
-from math import isfinite, log1p
-from typing import Any, Final, NamedTuple, cast
+from math import isfinite
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +18,7 @@ from msgspec.structs import replace
 from refold import checks
 from refold.agent.candidates import state_in
 from refold.agent.parts import dated_lines, line_of, name_text, quote_text
+from refold.agent.provenance import Material, Provenance
 from refold.agent.providers import JsonProvider, JsonResult, NoJson, ProviderFailed
 from refold.agent.secrets import secret_in
 from refold.agent.tools import is_storable
@@ -29,7 +28,6 @@ from refold.event import Event
 from refold.limits import (
     ECHO_EVENTS_COUNT_MAX,
     EXTRACTED_CHARS_MAX,
-    EXTRACTED_CONTEXT_CHARS_MAX,
     EXTRACTED_COUNT_MAX,
     EXTRACTION_CHARS_MAX,
     EXTRACTION_PAGES_COUNT_MAX,
@@ -38,7 +36,6 @@ from refold.limits import (
     KNOWN_COUNT_MAX,
     PROVIDER_SECONDS_DEFAULT,
     REDO_COUNT_MAX,
-    SOURCES_COUNT_MAX,
 )
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
@@ -50,7 +47,7 @@ from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.text import entails
 from refold.text import keywords as keywords_of
-from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted, TaskDescribed
+from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted
 from refold.views.state import TEMP, StateSet
 
 # Parsing a model's answer into lessons that are bounded and clamped, without secrets, echoes or nonsense.
@@ -63,7 +60,10 @@ _MEMORY: Final = "memory "
 
 
 class Lesson(Struct, frozen=True):
-    """A memory proposed by a model, ready to be stored; `replaces` is the known memory that it is to replace."""
+    """A memory proposed by a model, ready to be stored; `replaces` is the known memory that it is to replace.
+
+    `messages` are the numbers of the messages that it comes from, as the model says; empty if it does not say.
+    """
 
     content: str
     category: str
@@ -71,6 +71,7 @@ class Lesson(Struct, frozen=True):
     importance: float
     index: int
     replaces: Entry | None = None
+    messages: tuple[int, ...] = ()
 
 
 class Lessons(Struct, frozen=True):
@@ -132,8 +133,11 @@ def _beside(index: int, reason: str) -> str:
 def _replaced_number(fields: Mapping[str, Any]) -> int:
     """Return the number of the known memory that an item replaces: 0 for none, -1 for what is no number."""
     value = fields.get("replaces")
-    if value in (None, "", 0):
-        return 0
+    return 0 if value in (None, "", 0) else _number(value)
+
+
+def _number(value: object) -> int:
+    """Return a number that a model gave, -1 for what is none."""
     text = str(value).strip() if isinstance(value, (int, str)) else ""
     return int(text) if text.isdecimal() and len(text) <= _NUMBER_CHARS_MAX else -1
 
@@ -167,7 +171,15 @@ def _lesson(item: object, index: int) -> Lesson | str:
     if not is_storable(content):
         return "its content is no valid Unicode"
     importance = clamp_importance(fields.get("importance"))
-    return Lesson(content.strip(), category.strip().lower(), keywords, importance, index)
+    numbers = _message_numbers(fields.get("messages"))
+    return Lesson(content.strip(), category.strip().lower(), keywords, importance, index, messages=numbers)
+
+
+def _message_numbers(proposed: object) -> tuple[int, ...]:
+    """Return the numbers of messages that an item names: none if it names anything else beside them."""
+    items = cast("list[object]", proposed) if isinstance(proposed, list) else [proposed]
+    numbers = tuple(map(_number, items))
+    return numbers if min(numbers, default=0) > 0 else ()
 
 
 def clamp_importance(importance: object) -> float:
@@ -222,7 +234,8 @@ Return a JSON object whose "memories" are:
     "content": "concise factual statement",
     "keywords": ["keyword1", "keyword2"],
     "importance": 0.0-1.0,
-    "replaces": 0
+    "replaces": 0,
+    "messages": [1]
   }}
 ]
 
@@ -235,6 +248,7 @@ Rules:
 - importance: 0.9+ for explicit user instructions, 0.5-0.8 for discovered patterns, 0.3-0.5 for general facts
 - dates: write the date itself instead of "today", "tomorrow" or "last week"; each message stands under its day
 - replaces: the number of the known memory that is no longer true because of this one, or 0 if there is none
+- messages: the numbers of all messages that the memory comes from, [] if it comes from none
 - Return an empty array [] if nothing worth extracting
 - Do NOT extract secrets, credentials, API keys, or passwords"""
 
@@ -255,8 +269,9 @@ SCHEMA: Final[Mapping[str, Any]] = {
                     "keywords": {"type": "array", "items": {"type": "string"}},
                     "importance": {"type": "number"},
                     "replaces": {"type": "integer"},
+                    "messages": {"type": "array", "items": {"type": "integer"}},
                 },
-                "required": ["category", "content", "keywords", "importance", "replaces"],
+                "required": ["category", "content", "keywords", "importance", "replaces", "messages"],
                 "additionalProperties": False,
             },
         }
@@ -302,16 +317,16 @@ def prompt(
 ) -> str:
     """Render the question about a session: always the same text, with session text quoted so that it is not obeyed.
 
-    The messages stand under their days in a time zone. The `known` memories are numbered from 1.
+    The messages stand under their days in a time zone. They and the `known` memories are numbered from 1.
     """
     files = [f"- {line_of(path)} ({lines} lines)" for path, lines, _ in summary.files_read]
     half = EXTRACTION_CHARS_MAX // 2 - 16
     lines = [
         (
             day_at(message.occurred_ns, timezone),
-            line if len(line) <= EXTRACTION_CHARS_MAX else f"{line[:half]}\n[...]\n{line[-half:]}",
+            f"[{number}] " + (line if len(line) <= EXTRACTION_CHARS_MAX else f"{line[:half]}\n[...]\n{line[-half:]}"),
         )
-        for message in messages
+        for number, message in enumerate(messages, 1)
         if (line := _line(message))
     ]
     return _PROMPT.format(
@@ -392,6 +407,9 @@ def extract(
 ) -> Extracted:
     """Let a model read a session, and add the memories that it proposes to the project.
 
+    A memory cites the messages that the model names by their numbers, and all others that its words can come from. If
+    it names none, these are all messages of the user whose words are closest, and of the page if that is not known.
+
     A memory that replaces a known one, by the number that the model was shown, is an update of that one. It is added
     instead if the known one is newer than what the model read, has changed since, or was approved and memories wait
     for approval now.
@@ -421,12 +439,12 @@ def extract(
             known = known_memories(store)
             question = prompt(session, page, known, timezone=core_of(chat)[0].timezone)
             answer = _ask(provider, question, timeout_seconds)
-            speakers = _speakers(chat, page)
-            own = {each.id: each.content for each in recalled if each.speaker in {None, *speakers}}
+            material = Material.of(chat, page, read)
+            own = {each.id: each.content for each in recalled if each.speaker in {None, *material.speakers}}
             lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=own, known=known)
-            lessons = _without_others(lessons, [each for each in recalled if each.id not in own], page)
+            lessons = _without_others(lessons, [each for each in recalled if each.id not in own], material)
             lessons = replace(lessons, dropped=(*_cut_messages(page), *lessons.dropped))
-            written = _write(memory, store, chat, lessons, page, erased=erased, read=read, provider=provider.id)
+            written = _write(memory, store, chat, lessons, material, erased=erased, provider=provider.id)
             if written is None:
                 written = Extracted(dropped=(_ERASED,))
                 erased = _erased_seqs(chat)
@@ -497,7 +515,6 @@ def unread_messages(chat: Conversation) -> list[Message]:
     return [messages[seq] for seq in sorted(messages)]
 
 
-_NOTES: Final = (TaskDescribed, FindingNoted, StateSet)
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -552,32 +569,12 @@ def _recalled_entries(project: Project, chat: Conversation, after: int) -> list[
     return [entry for entry in entries if entry is not None and not entry.erased]
 
 
-def _speakers(chat: Conversation, page: Sequence[Message]) -> list[str | None]:
-    """Return the name of the user who said or was answered by each message of a page, `None` for one without a name.
-
-    Without a page: the names of all users of the conversation.
-    """
-    asked = {
-        stamp.seq: event.name
-        for event, stamp in chat.events()
-        if isinstance(event, MessageAppended) and is_question(Message(event, stamp))
-    }
-    if not page:
-        return list(asked.values())
-    name = next((name for seq, name in reversed(asked.items()) if seq < page[0].seq), None)
-    names: list[str | None] = []
-    for message in page:
-        name = message.name if is_question(message) else name
-        names.append(name)
-    return names
-
-
-def _without_others(lessons: Lessons, others: Sequence[Entry], page: Sequence[Message]) -> Lessons:
+def _without_others(lessons: Lessons, others: Sequence[Entry], material: Material) -> Lessons:
     """Leave out lessons from words of the model that repeat what it was shown of other users."""
     kept, dropped = list[Lesson](), list(lessons.dropped)
     for lesson in lessons.items:
-        place = _source_of(lesson, page).place if others else None
-        is_own = place is None or page[place].role == "user"
+        message = _provenance_of(lesson, material).message if others else None
+        is_own = message is None or message.role == "user"
         source = None if is_own else next((each for each in others if entails(each.content, lesson.content)), None)
         if source is None:
             kept.append(lesson)
@@ -586,62 +583,12 @@ def _without_others(lessons: Lessons, others: Sequence[Entry], page: Sequence[Me
     return Lessons(tuple(kept), tuple(dropped))
 
 
+def _provenance_of(lesson: Lesson, material: Material) -> Provenance:
+    return material.provenance_of(" ".join([lesson.content, *lesson.keywords]), lesson.messages)
+
+
 def _erased_seqs(chat: Conversation) -> frozenset[int]:
     return frozenset(stamp.seq for _, stamp in chat.events() if stamp.erased)
-
-
-_EMPTY_TERMS: Final = frozenset(("user",))  # Models begin most facts with it.
-_RUNS: Final = re.compile(r"\w+")
-
-
-class _LessonSource(NamedTuple):
-    """What a lesson comes from: a quotation, unless it seems to hold a secret, and when that was said."""
-
-    quote: str | None
-    occurred_ns: int | None
-    place: int | None = None
-    """The place of the message in its page."""
-
-
-def _source_of(lesson: Lesson, page: Sequence[Message]) -> _LessonSource:
-    """Quote the message of a page that has the rarest words of a lesson, around the first of them.
-
-    Of several, and if none has any, the newest one of a user is meant: it holds where two disagree. A lesson about the
-    user is in the user's own words if these have any of its words.
-    """
-    from refold.index.terms import talk_terms  # noqa: PLC0415 - imported on first use
-
-    texts = [(message, quote_text(text_of(message), "  ")) for message in page]
-    own = [_terms_in(text) for _, text in texts]
-    counts = Counter(term for terms in own for term in terms)
-    lesson_terms = _terms_in(" ".join([lesson.content, *lesson.keywords]))
-    rare = [term for term in lesson_terms if term not in _EMPTY_TERMS and term not in talk_terms()]
-    weights = {term: log1p(len(own) / counts[term]) for term in rare or lesson_terms if counts[term]}
-    is_about_user = not _EMPTY_TERMS.isdisjoint(lesson_terms)
-
-    def key(place: int) -> tuple[bool, float, bool, int]:
-        is_users, weight = page[place].role == "user", sum(weights[term] for term in weights if term in own[place])
-        return is_about_user and is_users and weight > 0, weight, is_users, place
-
-    places = [place for place, (_, text) in enumerate(texts) if text]
-    if not places:
-        return _LessonSource(None, page[-1].occurred_ns if page else None)
-    best = max(places, key=key)
-    message, text = texts[best]
-    quote = f"{message.role}: {text}"
-    if len(quote) > EXTRACTED_CONTEXT_CHARS_MAX:
-        runs = (run for run in _RUNS.finditer(text) if not weights.keys().isdisjoint(_terms_in(run.group())))
-        first = len(quote) - len(text) + next((run.start() for run in runs), 0)
-        begin = min(first - EXTRACTED_CONTEXT_CHARS_MAX // 4, len(quote) - EXTRACTED_CONTEXT_CHARS_MAX)
-        quote = quote[max(begin, 0) :][:EXTRACTED_CONTEXT_CHARS_MAX]
-    return _LessonSource(quote if secret_in(quote) is None else None, message.occurred_ns, best)
-
-
-def _terms_in(text: str) -> dict[str, None]:
-    """Return the terms of a text, all forms of an irregular word as one."""
-    from refold.index.terms import forms_of, terms_of  # noqa: PLC0415 - imported on first use
-
-    return dict.fromkeys(forms_of(term, "porter")[0] for term in terms_of(text, "porter")[0])
 
 
 def _write(
@@ -649,10 +596,9 @@ def _write(
     project: Project,
     chat: Conversation,
     lessons: Lessons,
-    page: Sequence[Message],
+    material: Material,
     *,
     erased: AbstractSet[int],
-    read: int,
     provider: str,
 ) -> Extracted | None:
     """Write the lessons of a page and how far the conversation was read.
@@ -660,10 +606,7 @@ def _write(
     Returns `None` and writes nothing if events of the conversation were erased since ``erased`` was read, because the
     model could have seen them. Raises `StoreBusy` if every attempt collides with other writes to the project.
     """
-    seqs = [message.seq for message in page]
-    notes = [stamp.seq for event, stamp in chat.events(read) if isinstance(event, _NOTES)]
-    sources, until = [*notes, *seqs][-SOURCES_COUNT_MAX:], max(seqs, default=0)
-    speakers = _speakers(chat, page)
+    until = max((message.seq for message in material.messages), default=0)
     for _ in range(REDO_COUNT_MAX):
         with suppress(WrongVersion), memory.acting("extraction", cause=until or None), memory.batch():
             # Read before the comparison: from here on, an erasure before the commit makes the batch fail.
@@ -673,27 +616,24 @@ def _write(
             ids: list[str] = []
             dropped = list(lessons.dropped)
             for lesson in lessons.items:
-                known, passage = lesson.replaces, _source_of(lesson, page)
-                # Several users in a page: the one who said or was answered by what the lesson comes from.
-                place = passage.place if len({*speakers}) > 1 else 0
-                speaker = None if place is None or not speakers else speakers[place]
+                known, origin = lesson.replaces, _provenance_of(lesson, material)
                 if known is not None:
-                    twin = _twin_of(project, lesson, known, speaker)
-                    refusal = _refuse_replacement(project, known, twin, sources, speaker, review=review)
+                    twin = _twin_of(project, lesson, known, origin.speaker)
+                    refusal = _refuse_replacement(project, known, twin, origin, review=review)
                     if not refusal:
-                        ids += _replace_memory(project, lesson, known, twin, sources, passage, speaker)
+                        ids += _replace_memory(project, lesson, known, twin, origin)
                         continue
                     dropped.append(_beside(lesson.index, refusal))
                 options: dict[str, Any] = {
                     "category": lesson.category,
                     "keywords": lesson.keywords,
                     "importance": lesson.importance,
-                    "metadata": said_by(speaker),
+                    "metadata": said_by(origin.speaker),
                     "source": chat.id,
-                    "source_context": passage.quote,
-                    "occurred": passage.occurred_ns,
+                    "source_context": origin.quote,
+                    "occurred": origin.occurred_ns,
                     "status": "pending_review" if review else "active",
-                    "sources": sources,
+                    "sources": origin.sources,
                 }
                 if review:
                     ids.append(project.add(lesson.content, **options).id)
@@ -701,7 +641,7 @@ def _write(
                 upserted = project.upsert(lesson.content, **options)
                 if upserted.entry is not None and upserted.outcome != "skipped":
                     ids.append(upserted.entry.id)
-            chat.session.record_extraction(provider, ids, dropped, seq=until, sources=sources)
+            chat.session.record_extraction(provider, ids, dropped, seq=until, sources=material.sources)
             memory.settings.count_usage("memory_extracted", len(ids), conversation=chat.id, project=project.name)
             return Extracted(tuple(ids), tuple(dropped))
     raise StoreBusy(
@@ -715,15 +655,13 @@ def _twin_of(project: Project, lesson: Lesson, known: Entry, speaker: str | None
     return next((entry for entry in alike if entry.speaker == speaker), None)
 
 
-def _refuse_replacement(
-    project: Project, known: Entry, twin: Entry | None, sources: Sequence[int], speaker: str | None, *, review: bool
-) -> str:
+def _refuse_replacement(project: Project, known: Entry, twin: Entry | None, origin: Provenance, *, review: bool) -> str:
     """Return why a memory that the model was shown must not be replaced, or an empty text."""
     name = f"memory {known.id}, which it replaces,"
     now = project.get(known.id)
     if now is None or now.content != known.content:
         return f"{name} has changed since"
-    if known.speaker not in (None, speaker):
+    if known.speaker not in (None, origin.speaker):
         return f"{name} is what {name_text(known.speaker or '')} said"
     if twin is not None and twin.status != ACTIVE:
         return f"{name} stays, for memory {twin.id} says it already and is {twin.status}"
@@ -731,7 +669,7 @@ def _refuse_replacement(
         return f"{name} was approved, and this one waits for approval"
     assert known.seq, "the memory was read outside a batch"
     event, stamp = core_of(project)[0].event(known.seq)
-    is_newer = max(event.sources, default=stamp.seq) > max(sources, default=0)
+    is_newer = max(event.sources, default=stamp.seq) > max(origin.sources, default=0)
     return f"{name} is newer than what was read" if is_newer else ""
 
 
@@ -740,13 +678,11 @@ def _replace_memory(
     lesson: Lesson,
     known: Entry,
     twin: Entry | None,
-    sources: Sequence[int],
-    passage: _LessonSource,
-    speaker: str | None,
+    origin: Provenance,
 ) -> tuple[str, ...]:
     """Let a memory say what a lesson says, or remove it if another memory says so; return the ids of those changed."""
     if twin is not None:
-        project.delete(known, sources=sources)
+        project.delete(known, sources=origin.sources)
         return ()
     changed = project.update(
         known,
@@ -754,10 +690,10 @@ def _replace_memory(
         category=lesson.category,
         keywords=lesson.keywords,
         importance=max(known.importance, lesson.importance),
-        metadata=None if speaker is None else {**(known.metadata or {}), **(said_by(speaker) or {})},
-        source_context=passage.quote,
-        occurred=passage.occurred_ns,
-        sources=sources,
+        metadata=None if origin.speaker is None else {**(known.metadata or {}), **(said_by(origin.speaker) or {})},
+        source_context=origin.quote,
+        occurred=origin.occurred_ns,
+        sources=origin.sources,
     )
     return (changed.id,)
 

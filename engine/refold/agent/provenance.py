@@ -1,0 +1,226 @@
+"""Where a lesson comes from: the messages and notes that it cites, the one that it quotes, and the user who said it.
+
+A lesson cites what the model names, and whatever else its words can come from: erasing a message must take with it all
+that repeats it. In doubt it cites more.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
+from math import log1p
+from typing import Final, NamedTuple
+
+from refold.agent.parts import quote_text
+from refold.agent.secrets import secret_in
+from refold.limits import EXTRACTED_CONTEXT_CHARS_MAX, SOURCES_COUNT_MAX
+from refold.memory.conversation import Conversation
+from refold.memory.turns import is_answer, is_question
+from refold.message import Message, MessageAppended, text_of
+from refold.views.session import FindingNoted, TaskDescribed
+from refold.views.state import StateSet
+
+_NOTES: Final = (TaskDescribed, FindingNoted, StateSet)
+_EMPTY_TERMS: Final = frozenset(("user",))  # Models begin most facts with it.
+_RUNS: Final = re.compile(r"\w+")
+
+
+class Provenance(NamedTuple):
+    """What a lesson comes from: the seqs that it cites, and the message that it quotes, with the user of its turn."""
+
+    sources: tuple[int, ...]
+    quote: str | None
+    """``None`` if it seems to hold a secret."""
+    occurred_ns: int | None
+    speaker: str | None
+    message: Message | None = None
+
+
+class Note(NamedTuple):
+    """A note about the session, or its first question, which stands for its task: its seq and text."""
+
+    seq: int
+    text: str
+
+
+class Turn(NamedTuple):
+    """What a message belongs to: the user who said it or was answered, and the questions that it can answer."""
+
+    speaker: str | None
+    questions: tuple[int, ...] = ()
+
+
+class Material:
+    """What a model reads at once: a page of messages, and the notes about their session."""
+
+    def __init__(
+        self, messages: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Note], known: Sequence[Note]
+    ) -> None:
+        """Take also the turn of each message, and the notes that are known from before."""
+        self.messages: Final = messages
+        self.speakers: Final = [turn.speaker for turn in turns]
+        self._turns = turns
+        self._notes = notes
+        self._known = known
+
+    @classmethod
+    def of(cls, chat: Conversation, page: Sequence[Message], read: int) -> "Material":
+        """Return a page of a conversation, with the notes after the seq up to which it was read.
+
+        Without a page, the speakers are all users of the conversation.
+        """
+        asked: dict[int, Turn] = {}
+        turns: dict[int, Turn] = {}
+        notes: list[Note] = []
+        pages, turn, is_answered = {message.seq for message in page}, Turn(None), False
+        for event, stamp in chat.events():
+            if isinstance(event, MessageAppended):
+                message = Message(event, stamp)
+                if is_question(message):
+                    if not asked and stamp.seq not in pages:
+                        notes.append(Note(stamp.seq, text_of(message)))
+                    turn = Turn(event.name, (stamp.seq,) if is_answered else (*turn.questions, stamp.seq))
+                    asked[stamp.seq] = turn
+                is_answered = is_answer(message)
+                if stamp.seq in pages:
+                    turns[stamp.seq] = turn
+            elif isinstance(event, _NOTES) and not stamp.erased:
+                notes.append(Note(stamp.seq, _text_of_note(event)))
+        fresh = [note for note in notes if note.seq > read and note.seq not in asked]
+        known = [note for note in notes if note not in fresh]
+        in_page: list[Turn] = []
+        for message in page:
+            before = in_page[-1] if in_page else Turn(None)  # A fork has messages of no event of its own.
+            own = Turn(message.name, (message.seq,)) if is_question(message) else before
+            in_page.append(turns.get(message.seq, own))
+        return cls(page, in_page or list(asked.values()), fresh, known)
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The seqs of all notes and messages."""
+        return _cited(self._notes, {message.seq for message in self.messages})
+
+    def provenance_of(self, text: str, numbers: Sequence[int] = ()) -> Provenance:
+        """Return what the text of a lesson comes from; a model named messages by their numbers, which count from 1."""
+        terms = _terms_in(text)
+        weights = self._weights(terms)
+        cited, notes = self._cite(terms, weights, {number - 1 for number in numbers})
+        replies = (place for place in cited if not is_question(self.messages[place]))
+        asked = {seq for place in replies for seq in self._turns[place].questions}
+        sources = _cited(notes, asked.union(self.messages[place].seq for place in cited))
+        quoted = self._best(terms, weights, cited)
+        if quoted is None:
+            occurred_ns = self.messages[-1].occurred_ns if self.messages else None
+            return Provenance(sources, None, occurred_ns, self._speaker(None))
+        message, quote = self.messages[quoted], self._quote(quoted, weights)
+        speaker = self._speaker(quoted)
+        return Provenance(sources, quote if secret_in(quote) is None else None, message.occurred_ns, speaker, message)
+
+    def _cite(
+        self, terms: Collection[str], weights: Mapping[str, float], named: set[int]
+    ) -> tuple[set[int], Sequence[Note]]:
+        """Return the places of the messages that a lesson cites, and the notes.
+
+        With the messages that the model names, these are all others that have words of the lesson which no user says in
+        the named ones. If it names none, or none that has any of its words: all messages in the turns of the user whose
+        words are closest, all others that have words of it, and all notes. If no words are close to it, or that user
+        has no name among several: everything.
+        """
+        everything, own = set(range(len(self.messages))), _heavy(terms)
+        if named <= everything and any(self._weigh(place, weights) for place in named):
+            said = [self._terms[place] for place in named if is_question(self.messages[place])]
+            said += [_terms_in(self.speakers[place] or "") for place in named]
+            own = {term for term in own if not any(term in each for each in said)}
+            notes = [*self._noted(self._notes, own), *self._noted(self._known, own)]
+        else:
+            best = self._best(terms, weights, everything)
+            is_close = best is not None and self._weigh(best, weights) > 0
+            speaker = self.speakers[best] if is_close and best is not None else None
+            of_nobody = {place for place in everything if not self._turns[place].questions}
+            named = everything if speaker is None else self._places_of({speaker}) | of_nobody
+            notes = [*self._notes, *self._noted(self._known, own)]
+        spoken = {self.speakers[place] for place in named}
+        mentioned = {name for name in {*self.speakers} - spoken if name and _terms_in(name).keys() <= {*terms}}
+        others = {place for place in everything if not own.isdisjoint(self._terms[place])}
+        return named | others | self._places_of(mentioned), sorted(notes)
+
+    def _noted(self, notes: Iterable[Note], terms: AbstractSet[str]) -> Iterator[Note]:
+        return (note for note in notes if not terms.isdisjoint(_terms_in(note.text)))
+
+    def _places_of(self, names: Collection[str | None]) -> set[int]:
+        return {place for place, name in enumerate(self.speakers[: len(self.messages)]) if name in names}
+
+    def _speaker(self, place: int | None) -> str | None:
+        """Return the user of a message's turn; without a message, the only one there is."""
+        if len({*self.speakers}) == 1:
+            return self.speakers[0]
+        return None if place is None else self.speakers[place]
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        return [quote_text(text_of(message), "  ") for message in self.messages]
+
+    @cached_property
+    def _terms(self) -> list[dict[str, None]]:
+        return [_terms_in(text) for text in self._texts]
+
+    @cached_property
+    def _counts(self) -> Counter[str]:
+        return Counter(term for terms in self._terms for term in terms)
+
+    def _weights(self, terms: Collection[str]) -> dict[str, float]:
+        """Weigh the terms of a lesson that messages have, the rarest most."""
+        return {term: log1p(len(self.messages) / self._counts[term]) for term in _heavy(terms) if self._counts[term]}
+
+    def _weigh(self, place: int, weights: Mapping[str, float]) -> float:
+        return sum(weights[term] for term in weights if term in self._terms[place])
+
+    def _best(self, terms: Collection[str], weights: Mapping[str, float], places: Iterable[int]) -> int | None:
+        """Return the place of the message that has the rarest words of a lesson.
+
+        Of several, and if none has any, the newest one of a user is meant: it holds where two disagree. A lesson about
+        the user is in the user's own words if these have any of its words.
+        """
+        is_about_user = not _EMPTY_TERMS.isdisjoint(terms)
+
+        def key(place: int) -> tuple[bool, float, bool, int]:
+            is_users, weight = self.messages[place].role == "user", self._weigh(place, weights)
+            return is_about_user and is_users and weight > 0, weight, is_users, place
+
+        return max((place for place in places if self._texts[place]), key=key, default=None)
+
+    def _quote(self, place: int, weights: Mapping[str, float]) -> str:
+        """Quote a message around the first of the words of a lesson."""
+        text = self._texts[place]
+        quote = f"{self.messages[place].role}: {text}"
+        if len(quote) <= EXTRACTED_CONTEXT_CHARS_MAX:
+            return quote
+        runs = (run for run in _RUNS.finditer(text) if not weights.keys().isdisjoint(_terms_in(run.group())))
+        first = len(quote) - len(text) + next((run.start() for run in runs), 0)
+        begin = min(first - EXTRACTED_CONTEXT_CHARS_MAX // 4, len(quote) - EXTRACTED_CONTEXT_CHARS_MAX)
+        return quote[max(begin, 0) :][:EXTRACTED_CONTEXT_CHARS_MAX]
+
+
+def _cited(notes: Iterable[Note], seqs: AbstractSet[int]) -> tuple[int, ...]:
+    """Return the seqs of notes, and after them those of messages."""
+    return (*(note.seq for note in notes if note.seq not in seqs), *sorted(seqs))[-SOURCES_COUNT_MAX:]
+
+
+def _text_of_note(event: TaskDescribed | FindingNoted | StateSet) -> str:
+    return f"{event.key} {event.value}" if isinstance(event, StateSet) else event.text
+
+
+def _heavy(terms: Collection[str]) -> AbstractSet[str]:
+    """Return the terms that say what a lesson is about: without those of everyday talk, unless it has no others."""
+    from refold.index.terms import talk_terms  # noqa: PLC0415 - imported on first use
+
+    heavy = [term for term in terms if term not in _EMPTY_TERMS and term not in talk_terms()]
+    return dict.fromkeys(heavy or terms).keys()  # In their order: sums of weights must not depend on hash seeds.
+
+
+def _terms_in(text: str) -> dict[str, None]:
+    """Return the terms of a text, all forms of an irregular word as one."""
+    from refold.index.terms import forms_of, terms_of  # noqa: PLC0415 - imported on first use
+
+    return dict.fromkeys(forms_of(term, "porter")[0] for term in terms_of(text, "porter")[0])

@@ -52,10 +52,24 @@ def test_it_keeps_id_seq_place_and_pin(chat: Conversation) -> None:
     assert (new.content, new.tokens, new.name, new.metadata) == ("the owl", 7, "n", {"m": [1]})
     assert texts(chat.window()) == ["the fox", "the owl", "the dog"]
     assert chat.token_count() == 27
-    assert chat.replace(new.seq, "the elk").name is None
+    assert (chat.replace(new.seq, "the elk").name, chat.window()[1].metadata) == ("n", None)
     assert texts(chat.window()) == ["the fox", "the elk", "the dog"]
     assert chat.message(old.id) == chat.message(old.seq) == chat.window()[1]
     assert chat.unpin(old.id)
+
+
+def test_it_keeps_the_name_of_who_said_it_unless_another_is_given(memory: Memory) -> None:
+    room = memory.conversation("room", project="acme")
+    said = room.append("user", "I drink tee.", name="ann")
+    again = room.replace(said, "I drink tea.", request_id="r")
+    assert (again.name, room.window()[0].name, room.messages()[0]["name"]) == ("ann", "ann", "ann")
+    assert room.replace(said, "I drink tea.", request_id="r") == again
+    assert room.replace(said, "I drink mate.", name="eva").name == "eva"
+    assert room.replace(said, "I drink mate!").name == "eva"
+    room.append("user", "What do I drink?", name="bob")
+    other = memory.conversation("other", project="acme")
+    other.append("user", "Who drinks mate?", name="bob")
+    assert "- user eva: I drink mate!" in memory.context(other).text
 
 
 def test_every_reading_agrees(memory: Memory, chat: Conversation) -> None:

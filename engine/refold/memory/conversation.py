@@ -475,10 +475,11 @@ class Conversation(ConversationHandle):
     ) -> Message:
         """Replace the content of a message in the window, and return the new message; the log keeps the old content.
 
-        The message keeps its id, seq, place, role and pin, and a tool's answer keeps its call; all else that is not
-        given is dropped. Groups are evicted if the message grew, and answers leave if it no longer makes their calls.
-        Reads at an earlier seq show the old content. Takes a message, its id or its seq; raises ``NotFound`` if it has
-        left the window, ``InvalidInput`` for an answer to another call, and the errors of ``append``.
+        The message keeps its id, seq, place, role and pin, a tool's answer its call, and the message its name unless
+        another is given; all else that is not given is dropped. Groups are evicted if the message grew, and answers
+        leave if it no longer makes their calls. Reads at an earlier seq show the old content. Takes a message, its id
+        or its seq; raises ``NotFound`` if it has left the window, ``InvalidInput`` for an answer to another call, and
+        the errors of ``append``.
 
         >>> message = chat.append("user", "Helo!")
         >>> chat.replace(message, "Hello!").content

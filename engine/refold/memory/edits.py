@@ -61,10 +61,13 @@ class Content(NamedTuple):
     tool_call_id: object
     metadata: object
 
-    def as_event(self, core: Core, role: str) -> MessageAppended:
-        """Check the content, count its tokens, and return it as the event of a message with a role."""
+    def as_event(self, core: Core, role: str, name: str | None) -> MessageAppended:
+        """Check the content, count its tokens, and return it as the event of a message with a role, and a name to keep.
+
+        Who said a message does not change with its words.
+        """
         tokens = core.counter if self.tokens is None else checks.tokens(self.tokens)
-        rest = (self.name, self.tool_calls, self.tool_call_id, self.metadata)
+        rest = (name if self.name is None else self.name, self.tool_calls, self.tool_call_id, self.metadata)
         return message_event((), "", role, self.content, tokens, False, *rest)  # noqa: FBT003 - a field of the row
 
 
@@ -74,7 +77,8 @@ def replace(
     """Replace the content of a message in a window and return the new message."""
     # Tokens are counted here, with no lock held; the role of a message never changes.
     known = core.read_lightly(stream, lambda state: state.part(WINDOW).find(key), None)
-    made = content.as_event(core, known.role if known is not None else "assistant" if content.tool_calls else "tool")
+    role = known.role if known is not None else "assistant" if content.tool_calls else "tool"
+    made = content.as_event(core, role, None if known is None else known.name)
     before: list[Message] = []
 
     def decide(state: State) -> Event:
@@ -82,12 +86,13 @@ def replace(
         live = window.find(key)
         if live is None:
             raise NotFound(f"message {checks.brief(key)} is not in the window of {stream}; see window()")
-        new = made if made.role == live.role else content.as_event(core, live.role)
+        is_alike = known is not None and (known.role, known.name) == (live.role, live.name)
+        new = made if is_alike else content.as_event(core, live.role, live.name)
         event = _replacement_event(core, window, live, new, cited)
         before.append(live)
         return event
 
-    call = ("replace", key, made.text, made.parts, made.name, made.calls)
+    call = ("replace", key, made.text, made.parts, content.name, made.calls)
     noted = write(decide, (*call, content.tool_call_id, made.extra, content.tokens))
     event: Any = noted.event
     return replace_content(before[-1] if before else _message_before(core, stream, event.id, noted), event, noted.stamp)

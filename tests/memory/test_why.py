@@ -929,6 +929,17 @@ class TestContentsOfMemories:
         assert ("returned", memory.head) in told(memory.why("swordfish"))
         assert memory.why("swordfish").is_there
 
+    def test_turns_that_held_what_a_quotation_led_to_count_until_that_was_replaced(self, memory: Memory) -> None:
+        project = memory.project("p")
+        entry = project.add("Ask Bob for the database access.", source_context="It was said in the hallway.")
+        held = self.turn(memory, "held")
+        project.update(entry, importance=0.9)
+        still = self.turn(memory, "still")
+        project.update(entry, content="Ask Carol for the database access.", source_context="It was said on the stairs.")
+        after = self.turn(memory, "after")
+        assert self.answers(memory, "hallway") == [held, still]
+        assert self.answers(memory, "on the stairs") == [after]
+
     def test_a_source_stays_with_a_memory_whatever_it_says(self, memory: Memory) -> None:
         project = memory.project("p")
         entry = project.add(self.RIDDLE, source_context="It was said in the hallway.")
@@ -975,6 +986,38 @@ class TestContentsOfMemories:
         held = memory.why("on the port")
         assert held.present == (f"memory of seq {memory.head} in project/p",)
         assert self.answers(memory, back) == []
+
+
+@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_turns_that_held_words_of_a_message_count_until_it_was_replaced(
+    memory: Memory, *, count: int, is_shown: bool
+) -> None:
+    chat = memory.conversation("c")
+    said = [chat.append("user", f"I like green tea number {number}.") for number in range(count)]
+
+    def answer() -> int:
+        if is_shown:
+            memory.show(memory.context(chat))
+        return chat.append("assistant", "noted").seq
+
+    def answers(words: str, conversation: str | None = None) -> list[int]:
+        return [turn.answer for turn in memory.influence(words, conversation=conversation).turns]
+
+    held = answer()
+    for message in said:
+        chat.replace(message, "I like coffee.")
+    chat.append("user", "What now?")
+    after = answer()
+    assert (answers("green tea"), answers("coffee")) == ([held], [after])
+    fork = memory.conversation("c").fork("d")
+    in_fork = fork.append("assistant", "noted there").seq
+    assert (answers("green tea"), answers("coffee")) == ([held], [after, in_fork])
+    for message in said:
+        chat.replace(message, "I like green tea again.")
+    again = answer()
+    assert (answers("green tea"), answers("coffee")) == ([held, again], [after, in_fork])
+    assert [turn.answer for turn in memory.influence(said[0]).turns] == [held, after, in_fork, again]
 
 
 def test_a_note_in_a_fork_came_with_its_own_event(memory: Memory) -> None:

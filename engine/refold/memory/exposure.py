@@ -19,7 +19,10 @@ from refold.memory.subjects import (
     Stay,
     Subject,
     find_subjects,
+    has_words,
+    keeps_words,
     messages_by,
+    replacement_of_words,
     spans_of,
     stays,
     stretches,
@@ -190,6 +193,8 @@ def exposures(core: Core, subject: Subject, at: int, known_stays: Iterable[Stay]
         shown += [
             each for each in recalls if isinstance(each.event, MessagesRecalled) and subject.key in each.event.ids
         ]
+        if subject.text:
+            shown = [each for each in shown if not replacement_of_words(core, subject, _seen_at(each))]
         return sorted(shown, key=lambda each: each.stamp.seq)
     if subject.kind in KEY_KINDS and subject.key and not subject.seq:
         values = {value.seq for value in revisions(core, subject.stream, subject.kind, subject.key, at)}
@@ -200,6 +205,12 @@ def exposures(core: Core, subject: Subject, at: int, known_stays: Iterable[Stay]
     stream = subject.stream if subject.stream.startswith(_CONVERSATION) else None
     contexts = _contexts(core, stream, subject.seq, _last_seq(core, subject, at))
     return [each for each in contexts if shows(each)]
+
+
+def _seen_at(recorded: Recorded) -> int:
+    """Return the seq as of which a context or a recall saw a conversation."""
+    event, seq = recorded.event, recorded.stamp.seq
+    return event.origin if isinstance(event, ContextShown) and not recorded.stamp.erased else seq - 1
 
 
 def _lists(recorded: Recorded, spans: Mapping[str, Iterable[tuple[int, int]]]) -> bool:
@@ -306,12 +317,25 @@ def _display_seqs(
     seqs = {subject.seq for subject in others}
     streams = {subject.stream for subject in others}
     parts = {PARTS[subject.kind] for subject in others if subject.kind in PARTS}
-    for event, stamp in _contexts(core, None, min(seqs), at):
+    for recorded in _contexts(core, None, min(seqs), at):
+        event, stamp = recorded
         assert isinstance(event, ContextShown), event
         owners = {stamp.stream, f"profile/{event.profile}", f"journal/{event.journal}", f"project/{event.project}"}
         has_like = not (streams.isdisjoint(owners) or parts.isdisjoint(event.names))
-        if has_like or not seqs.isdisjoint(event.sources):  # Earlier messages of other conversations are sources.
+        # Earlier messages of other conversations are sources.
+        if (has_like or not seqs.isdisjoint(event.sources)) and _shows_words(core, others, recorded):
             yield stamp.stream, stamp.seq
+
+
+def _shows_words(core: Core, subjects: Collection[Subject], recorded: Recorded) -> bool:
+    """Return whether a context saw any words that messages are asked for; if not all are messages, it may have."""
+    if not all(subject.kind == "message" and subject.text for subject in subjects):
+        return True
+    near: dict[str, list[Subject]] = {}
+    for subject in subjects:
+        if subject.stream == recorded.stamp.stream or subject.seq in recorded.event.sources:
+            near.setdefault(subject.stream, []).append(subject)
+    return any(has_words(core, own, stream, _seen_at(recorded)) for stream, own in near.items())
 
 
 def _forks(core: Core, stream: str, after: int, at: int) -> Iterator[str]:
@@ -328,22 +352,24 @@ def _forks(core: Core, stream: str, after: int, at: int) -> Iterator[str]:
 def _window_turns(core: Core, stream: str, subjects: Collection[Subject], at: int) -> Iterator[int]:
     """Yield the seqs of the answers before which the window held a message, unless a context was shown instead."""
     if len(subjects) > _PASS_COUNT_MIN:
-        yield from _fold_turns(core, stream, frozenset(subject.key for subject in subjects), at)
+        yield from _fold_turns(core, stream, {subject.key: subject for subject in subjects}, at)
         return
     for subject in subjects:
         for stay in stays(core, stream, subject.key, subject.seq, at):
-            is_shown_apart = False
-            sought = EventFilter((), (MessageAppended, ContextShown))
+            is_shown_apart, is_said = False, has_words(core, (subject,), stream, stay.came)
+            sought = EventFilter((), (MessageAppended, MessageReplaced, ContextShown))
             for event, stamp in core.events(sought, stream, after=stay.came, until=stay.left or at):
                 if isinstance(event, ContextShown):
                     is_shown_apart = True
+                elif isinstance(event, MessageReplaced):
+                    is_said = keeps_words(core, subject, stamp.seq) if event.id == subject.key else is_said
                 elif isinstance(event, MessageAppended) and event.role == "assistant":
-                    if not is_shown_apart:
+                    if is_said and not is_shown_apart:
                         yield stamp.seq
                     is_shown_apart = False
 
 
-def _fold_turns(core: Core, stream: str, ids: Collection[str], at: int) -> Iterator[int]:
+def _fold_turns(core: Core, stream: str, by_id: Mapping[str, Subject], at: int) -> Iterator[int]:
     reader = core.engine.reader
     for begin, end in reversed(list(stretches(core, stream, at))):
         with reader.state_lock:
@@ -352,7 +378,10 @@ def _fold_turns(core: Core, stream: str, ids: Collection[str], at: int) -> Itera
                 return
             state = reader.loader.state_at(slot, begin) if begin else fold.empty("conversation")
         window = state.part(WINDOW)
+        ids = {key for key, each in by_id.items() if keeps_words(core, each, window.replaced.get(key, 0))}
         for event, stamp in reader.events(core.key(stream), begin, end):
+            if isinstance(event, MessageReplaced) and (subject := by_id.get(event.id)) is not None:
+                (ids.add if keeps_words(core, subject, stamp.seq) else ids.discard)(event.id)
             if isinstance(event, MessageAppended) and event.role == "assistant" and _holds_any(window, ids):
                 yield stamp.seq
             if not begin or stamp.seq > begin:

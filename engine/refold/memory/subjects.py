@@ -93,13 +93,14 @@ def _joined_memories(event: MemoryMerged | MemoryUnmerged, text: str) -> list[st
 def find_subjects(core: Core, x: object, conversation: object, at: int, *, has_values: bool = False) -> list[Subject]:
     """Return the subjects that a result, a seq, or a text refers to; a text can be an id or a key.
 
-    If it ``has_values``, the seq of an event that set a memory's content refers to that content alone.
+    If it ``has_values``, the seq of an event that set a memory's content refers to that content alone, and so do words
+    of the passage that the content is from.
     """
     home = conversation_id(conversation)
     if isinstance(x, (Hit, Upserted)):
         x = x.entry
     if isinstance(x, str):
-        return _find_by_text(core, checks.text(x, "x"), home, at)
+        return _find_by_text(core, checks.text(x, "x"), home, at, has_values=has_values)
     if isinstance(x, Note):
         return [_find_note(core, x, at)]
     stream = None if home is None else f"conversation/{home}"
@@ -151,7 +152,7 @@ def _find_note(core: Core, note: Note, at: int) -> Subject:
     raise NotFound(f"no journal has the note {checks.brief(note.text)} at seq {at}")
 
 
-def _find_by_text(core: Core, text: str, conversation: str | None, at: int) -> list[Subject]:
+def _find_by_text(core: Core, text: str, conversation: str | None, at: int, *, has_values: bool) -> list[Subject]:
     """Return the subjects that have the text as id or key, or else those whose events contain it."""
     if not text:
         checks.invalid("x is empty; give a text that something in the log holds")
@@ -178,6 +179,8 @@ def _find_by_text(core: Core, text: str, conversation: str | None, at: int) -> l
                         whole.add(known[:3])
                 elif known.kind not in _LASTING:
                     found[_dedupe(found, known)] = None
+                elif has_values and _is_in_passage(recorded.event, text):
+                    found[known] = None
                 else:
                     found[_dedupe(found, known._replace(text=text))] = None
                     if not holds_text(recorded.event, known.key, text):
@@ -193,6 +196,13 @@ def _find_files(core: Core, path: str, at: int) -> list[Subject]:
     places = [find_file(core, f"files/{name}", path, at) for name in names]
     own = [place.id for place in places if place and not (place.end and isinstance(place.end.event, FileRenamed))]
     return [subject for file_id in own for subject in _find_by_id(core, file_id, at)]
+
+
+def _is_in_passage(event: Event, text: str) -> bool:
+    """Return whether only the passage that the content of a memory is from has a text, and not the content itself."""
+    if not isinstance(event, (MemoryAdded, MemoryUpdated)):
+        return False
+    return text in (event.context or "") and not holds_text(event, event.id, text)
 
 
 def _is_skill_named(event: Event, text: str) -> bool:
@@ -254,9 +264,20 @@ def replacement_of_words(core: Core, subject: Subject, at: int) -> int:
     """Return the seq of the content without the words of a message that it had at a seq, 0 if it had them."""
     if not subject.text or subject.is_whole:
         return 0
-    seq = core.read_written(subject.stream, lambda state: state.part(WINDOW).replaced.get(subject.key), at)
-    seq = seq or subject.seq
-    return 0 if _says(core.event(seq), subject.key, subject.text) else seq
+    seq = core.read_written(subject.stream, lambda state: state.part(WINDOW).replaced.get(subject.key), at) or 0
+    return 0 if keeps_words(core, subject, seq) else seq or subject.seq
+
+
+def has_words(core: Core, subjects: Iterable[Subject], stream: str, at: int) -> bool:
+    """Return whether any of some messages had its words at a seq, in its conversation or a fork of that."""
+    replaced = core.read_written(stream, lambda state: state.part(WINDOW).replaced.copy(), at)
+    return any(keeps_words(core, each, replaced.get(each.key, 0)) for each in subjects)
+
+
+def keeps_words(core: Core, subject: Subject, seq: int) -> bool:
+    """Return whether the content that a message got at a seq, 0 for its first one, has the words in question."""
+    is_any = not subject.text or subject.is_whole
+    return is_any or _says(core.event(seq or subject.seq), subject.key, subject.text)
 
 
 def holds_now(core: Core, subject: Subject, at: int) -> bool:

@@ -113,8 +113,6 @@ def _life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
     else:
         yield from _item_life(core, subject, at)
     shown = exposures(core, subject, at, own)
-    if subject.kind == "message" and _words(subject):
-        shown = [each for each in shown if not replacement_of_words(core, subject, _seen_at(each))]
     if len(shown) > _SHOWN_COUNT_MAX:
         yield Reason(
             "shown", f"{len(shown) - _SHOWN_COUNT_MAX} earlier contexts and recalls showed it too; ask `influence`"
@@ -157,12 +155,6 @@ def _erasures(core: Core, after: int, at: int) -> Iterator[tuple[Recorded, tuple
     for recorded in core.with_branch(0).events(EventFilter((), (Erased,)), STORE_STREAM, after=after, until=head):
         if isinstance(recorded.event, Erased):
             yield recorded, recorded.event.seqs
-
-
-def _seen_at(recorded: Recorded) -> int:
-    """Return the seq as of which a context or a recall saw a conversation."""
-    event, seq = recorded.event, recorded.stamp.seq
-    return event.origin if isinstance(event, ContextShown) and not recorded.stamp.erased else seq - 1
 
 
 def _message_life(core: Core, subject: Subject, own: Sequence[Stay], at: int) -> Iterator[Reason]:

@@ -1020,6 +1020,18 @@ def test_turns_that_held_words_of_a_message_count_until_it_was_replaced(
     assert [turn.answer for turn in memory.influence(said[0]).turns] == [held, after, in_fork, again]
 
 
+def test_a_turn_that_another_conversation_quoted_the_new_words_of_a_message_in_counts(memory: Memory) -> None:
+    chat, other = (memory.conversation(name, project="acme") for name in ("c", "d"))
+    said = chat.append("user", "I like green tea from Assam.")
+    chat.replace(said, "I like black coffee from Kenya.")
+    other.append("user", "Which black coffee from Kenya do I like?")
+    memory.show(memory.context(other))
+    answer = other.append("assistant", "From Kenya.").seq
+    assert "I like black coffee from Kenya." in memory.context(other).text
+    for words, answers in (("Assam", []), ("like black coffee", [answer]), (said, [answer])):
+        assert [turn.answer for turn in memory.influence(words).turns] == answers
+
+
 def test_a_note_in_a_fork_came_with_its_own_event(memory: Memory) -> None:
     chat = memory.conversation("a")
     chat.append("user", "hello")

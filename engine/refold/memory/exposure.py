@@ -186,9 +186,15 @@ def exposures(core: Core, subject: Subject, at: int, known_stays: Iterable[Stay]
         spans = [(stay.came - 1, stay.left or at) for stay in own]
         shown = [each for span in spans for each in _contexts(core, subject.stream, *span) if shows(each)]
         known = {each.stamp.seq for each in shown}
-        quoting = [each for each in _citations(core, subject.seq, at) if each.stamp.seq not in known]
-        displays = [(each, Display.of(core, each)) for each in quoting if isinstance(each.event, ContextShown)]
-        shown += [each for each, display in displays if display.quotes(subject.seq) or display.asks(subject.key)]
+        replaced = core.events(EventFilter((), (MessageReplaced,)), subject.stream, after=subject.seq, until=at)
+        contents = [subject.seq, *(stamp.seq for event, stamp in replaced if getattr(event, "id", "") == subject.key)]
+        quoting = {each.stamp.seq: each for seq in contents for each in _citations(core, seq, at)}
+        displays = [
+            (each, Display.of(core, each))
+            for seq, each in quoting.items()
+            if seq not in known and isinstance(each.event, ContextShown)
+        ]
+        shown += [each for each, display in displays if any(map(display.quotes, contents)) or display.asks(subject.key)]
         recalls = core.events(EventFilter((), (MessagesRecalled,)), subject.stream, after=subject.seq, until=at)
         shown += [
             each for each in recalls if isinstance(each.event, MessagesRecalled) and subject.key in each.event.ids

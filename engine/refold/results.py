@@ -137,7 +137,8 @@ class Receipt(Struct, frozen=True):
     how often one was found: 0, unless an event that was not erased says the same. After an erasure by text, what other
     events say too is not searched for: it is not the text, but a key, the name of a tool, or the like.
     ``named`` are the streams whose names contain the given text; erase these themselves, for example with
-    ``chat.erase()``. ``beyond_reach`` names places that no store can reach and where copies may be: a model was shown
+    ``chat.erase()``. ``rewritten`` are the streams and paths of the files that had held it, and were written once more
+    without that past. ``beyond_reach`` names places that no store can reach and where copies may be: a model was shown
     the erased content in ``turns`` turns of ``conversations`` conversations.
     """
 
@@ -155,6 +156,7 @@ class Receipt(Struct, frozen=True):
     turns: int = 0
     conversations: int = 0
     named: tuple[str, ...] = ()
+    rewritten: tuple[tuple[str, str], ...] = ()
 
 
 class Upserted(Struct, frozen=True):

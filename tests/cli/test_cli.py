@@ -673,8 +673,11 @@ def test_erase_says_which_names_and_tables_stay(store: Path, refold: Run) -> Non
         memory.conversation("graph/ann-4711").append("user", "Hello from ann-4711!", tokens=5)
         memory.table("graph/ann-4711").put("key", "value")
         memory.project("users/ann-4711").add("Likes tea.")
+        memory.files().create("/memories/users.md", "ann-4711 came.")
+        memory.files().str_replace("/memories/users.md", "ann-4711", "Somebody")
     told = refold("erase", "--text", "ann-4711", "--yes").out
-    assert "1 event erased" in told
+    assert "2 events erased" in told
+    assert "written once more without it: /memories/users.md in files/default" in told
     assert "still in the name of conversation/graph/ann-4711; `refold erase graph/ann-4711` erases it" in told
     assert "project/users/ann-4711; memory.project('users/ann-4711').erase() in Python erases it" in told
     told = refold("erase", "graph/ann-4711", "--yes").out

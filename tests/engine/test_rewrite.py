@@ -46,6 +46,7 @@ def test_a_file_that_does_not_hold_the_text_any_more_stays(memory: Memory, path:
     text = slip(memory)
     receipt = memory.erase(text=KEY)
     assert (receipt.seqs, receipt.derived, receipt.occurrences) == ((2,), (), 0)
+    assert receipt.rewritten == (("files/default", PATH),)
     assert memory.files().read(PATH) == text
     check(memory, path)
     memory.files().str_replace(PATH, "# Handbook", "# The handbook")
@@ -57,7 +58,8 @@ def test_a_file_that_holds_the_text_goes(memory: Memory, path: Path) -> None:
     memory.files().create("/memories/b", "another")
     memory.files().create(PATH, f"The key is {KEY}.")
     memory.files().insert(PATH, 1, "Another line.")
-    assert memory.erase(text=KEY).derived == ()
+    receipt = memory.erase(text=KEY)
+    assert (receipt.derived, receipt.rewritten) == ((), ())
     assert [entry.path for entry in memory.files().list()] == ["/memories/b"]
     check(memory, path)
 

@@ -256,6 +256,8 @@ def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
         if kind == "conversation":
             advice = f"; `refold erase {shlex.quote(own)}` erases it"
         yield ((f"still in the name of {name}{advice}", "yellow"),)
+    for stream, path in receipt.rewritten:
+        yield (f"written once more without it: {path} in {stream}",)
     if receipt.naming:
         first = f"the first is seq {receipt.naming[0]}; --json lists them"
         yield ((f"kept {pluralize(len(receipt.naming), 'event')} naming the conversation; {first}", "yellow"),)

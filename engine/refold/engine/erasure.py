@@ -458,6 +458,8 @@ class _ErasureResult(NamedTuple):
     """Number of cached rows deleted."""
     gaps: CheckpointGaps | None
     """The events that no row covers now; ``None`` if there was nothing to write."""
+    rewritten: tuple[tuple[str, str], ...] = ()
+    """The streams and paths of the files that were written once more, because they do not hold the text."""
 
 
 @reports_damage
@@ -520,7 +522,8 @@ def _take_turn(
     based = {base.number for base in plan.bases if base.base_seq}
     emptied = [reader.streams.at_number(number).key for number in sorted(based.intersection(renamed))]
     group = _group(reader, seqs, remains, emptied)
-    for mutation in () if text is None else files_anew(reader, parts_at(reader, seqs), plan.derived, text):
+    anew = () if text is None else tuple(files_anew(reader, parts_at(reader, seqs), plan.derived, text))
+    for mutation, _ in anew:
         group.apply(mutation)
         group.starts.append(group.command)
     seed = CommitSeed(check_time(reader.clock_ns()), reader.random_bytes(SEED_BYTES))
@@ -544,7 +547,7 @@ def _take_turn(
     except TurnLost:
         reader.is_torn = False
         raise
-    return _ErasureResult(plan, markers, len(stale), gaps)
+    return _ErasureResult(plan, markers, len(stale), gaps, tuple(dict.fromkeys(place for _, place in anew)))
 
 
 def _group(reader: Reader, seqs: Sequence[int], remains: Sequence[Sealed], emptied: Iterable[str]) -> Group:
@@ -679,4 +682,5 @@ def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Rec
         searched_bytes=counts.bytes,
         occurrences=counts.occurrences,
         beyond_reach=_beyond_reach(engine),
+        rewritten=result.rewritten,
     )

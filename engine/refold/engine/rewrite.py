@@ -16,7 +16,7 @@ from refold.engine.kin import pages
 from refold.engine.origin import origin_in
 from refold.engine.reader import Reader
 from refold.engine.spellings import Spelling
-from refold.engine.streams import Stream, key_of, kind_of
+from refold.engine.streams import Stream, key_of, kind_of, name_of
 from refold.engine.transaction import Mutation
 from refold.log.record import EventBytes
 from refold.views.files import FILES, FileCreated, FileDeleted, FileEdited, FileRenamed, Tree
@@ -51,8 +51,10 @@ def _part_of(event: EventBytes) -> Part | None:
     return Part(event.number, (decoded.id,))
 
 
-def files_anew(reader: Reader, parts: Mapping[int, Part], derived: Collection[int], text: str) -> Iterator[Mutation]:
-    """Yield what writes files anew, in each branch that has the events of ``parts``.
+def files_anew(
+    reader: Reader, parts: Mapping[int, Part], derived: Collection[int], text: str
+) -> Iterator[tuple[Mutation, tuple[str, str]]]:
+    """Yield what writes files anew, in each branch that has the events of ``parts``, with their streams and paths.
 
     Left out are files that hold the text, and those with a part at one of the ``derived`` seqs.
     """
@@ -65,7 +67,7 @@ def files_anew(reader: Reader, parts: Mapping[int, Part], derived: Collection[in
                 ids = {each for seq, part in parts.items() if _has(reader, stream, part, seq) for each in part.ids}
                 for event in _files(reader.live(stream).part(FILES), ids):
                     if not spelling.is_in(fold.encode(event)) and not set(event.sources).intersection(derived):
-                        yield Mutation(key, event, origin=origin)
+                        yield Mutation(key, event, origin=origin), (name_of(key), event.path)
 
 
 def _has(reader: Reader, stream: Stream, part: Part, seq: int) -> bool:

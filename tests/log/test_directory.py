@@ -5,6 +5,7 @@ import gc
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext, suppress
@@ -20,6 +21,7 @@ from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreErr
 from refold.engine.verify import report_of
 from refold.log.record import FORMAT
 from tests.support.memories import Child, assert_sound, remembering
+from tests.support.seams import log_of
 
 HOLDER = """
 import sys
@@ -701,3 +703,43 @@ class TestAStoreThatIsNotWhereItWas:
         with suppress(StoreError):
             recover(store, tmp_path / "new")
         assert (tmp_path / "precious").read_bytes() == before
+
+
+def test_a_writer_that_waits_for_a_read_of_the_whole_log_keeps_no_other_store_from_opening(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with Memory(path) as memory:
+        memory.conversation("c").append("user", "one", tokens=1)
+    began, goes_on, is_over = threading.Event(), threading.Event(), threading.Event()
+    opened: list[str] = []
+
+    def read() -> None:
+        began.set()
+        goes_on.wait(30)
+        with Memory(tmp_path / "made by the reader"):  # As `recover` does.
+            opened.append("reader")
+
+    def write() -> None:
+        with Memory(path) as memory:
+            memory.conversation("c").append("user", "two", tokens=1)
+            opened.append("writer")
+
+    def open_another() -> None:
+        with Memory(tmp_path / "another"):
+            opened.append("another")
+        is_over.set()
+
+    with Memory(path, readonly=True) as reader:
+        log = log_of(reader)
+        threads = [threading.Thread(target=lambda: log.in_snapshot(read), daemon=True)]
+        threads[0].start()
+        assert began.wait(30)
+        threads += [threading.Thread(target=work, daemon=True) for work in (write, open_another)]
+        threads[1].start()
+        time.sleep(0.2)  # Until it waits.
+        threads[2].start()
+        assert is_over.wait(30)
+        goes_on.set()
+        for thread in threads:
+            thread.join(30)
+        assert opened == ["another", "reader", "writer"]
+        assert reader.conversation("c").token_count() == 2

@@ -63,7 +63,7 @@ class IndexCache(Generic[S]):
         Evicts the least recently used indexes until the rest fit, but never the one that it returns.
         """
         while True:
-            index = self._find(key)
+            index = self.find(key)
             if index is not None:
                 return index
             with enter_once(self._lock):
@@ -88,11 +88,12 @@ class IndexCache(Generic[S]):
         """Keep an index, and return the replaced and the evicted ones."""
         cached = _CachedIndex(index)
         with enter_once(self._lock):
-            leaving = [self._remove(key)] if key in self._cached else []
+            old = self._remove(key) if key in self._cached else index
             self._cached[key] = cached
-            return leaving + self._evict()
+            return [*([] if old is index else [old]), *self._evict()]
 
-    def _find(self, key: Hashable) -> S | None:
+    def find(self, key: Hashable) -> S | None:
+        """Return the index of a key if it is in RAM, and count it as used."""
         with enter_once(self._lock):
             cached = self._cached.get(key)
             if cached is None:
@@ -122,7 +123,7 @@ class IndexCache(Generic[S]):
     def touch(self, key: Hashable, index: S) -> None:
         """Mark an index as just used, if it is the one in RAM."""
         if self.peek(key) is index:
-            self._find(key)
+            self.find(key)
 
     def peek(self, key: Hashable) -> S | None:
         """Return the index of a key if it is in RAM, without counting it as used."""

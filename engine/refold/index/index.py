@@ -395,17 +395,17 @@ class Indexes:
     def _episodes_of(self, key: tuple[str, int], seqs: Sequence[int]) -> tuple[Array, Array]:
         """Return the seqs, in order, and the vectors of all episodes cached under a key, among them those at `seqs`."""
         with enter_once(self._episodes_lock):
-            table = self._episodes.get(key, lambda: VectorTable(key[1], "", crossover=_NEVER))
+            table = self._episodes.find(key) or VectorTable(key[1], "", crossover=_NEVER)
             missing = np.setdiff1d(seqs, table.sources())
             if len(missing) and len(table) and missing[0] < table.sources()[-1]:
                 # From another branch: rows are in the order of their seqs, so all are added again.
                 missing = np.union1d(seqs, table.sources())
-                self._episodes.drop(key, table)
-                table = self._episodes.get(key, lambda: VectorTable(key[1], "", crossover=_NEVER))
+                table = VectorTable(key[1], "", crossover=_NEVER)
             if len(missing):
                 fresh: list[int] = missing.tolist()
                 units = self.loader.load(fresh, dimensions=key[1])
                 table.extend(fresh, units, categories=[""], importance=0.0, accessed_ns=0, are_units=True)
+                self._episodes.put(key, table)
             return table.sources(), table.view().columns.matrix
 
     # Graphs.

@@ -55,6 +55,7 @@ class Directory:
             self._locks.append(_open_lock(self.path, WRITER_LOCK))
         self.environment = share(self.path, self, readonly=self.readonly)
         if not self.readonly:
+            self.environment.allow_writing()
             (_lock_exclusive if self.exclusive else _lock_shared)(self._locks[0], self.path)
             _check_no_reader(self.path)
             self.environment.ballast.fill()

@@ -14,6 +14,8 @@ from refold.log.protocol import TurnLost
 def share(path: str, handle: object, *, readonly: bool, is_sealed: bool = False) -> Environment:
     """Return this process's environment of the file, opening it for the first handle; only one handle can write.
 
+    The writer then calls `allow_writing`, which waits for a read of the whole log: not here, where every other store
+    of this process would have to wait to open, and so would such a read that opens one.
     A sealed environment is for the handles of a process without write permission for the store's files.
     """
     until = time.monotonic() + OPEN_WAIT_SECONDS_MAX
@@ -64,7 +66,6 @@ def _share(path: str, identity: tuple[int, int], handle: object, *, readonly: bo
         )
     if not readonly:
         _take_writer(environment, handle)
-        environment.allow_writing()
     return environment
 
 

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from refold import checks
 from refold.engine.engine import Engine, open_engine
@@ -44,16 +44,16 @@ def _options(terms: Terms) -> dict[str, object]:
     return {"durability": durability, "embedder": described or "built-in", **options}
 
 
-_opening: Final = threading.RLock()
-"""Held while a store is opened, so that two threads open it once."""
+_opening: "Final[WeakValueDictionary[str, threading.RLock]]" = WeakValueDictionary()
+"""Locks by path, each held while the store there is opened, so that two threads open it once."""
 _holding: Final = threading.RLock()
-"""Held briefly while the holders of any store change."""
+"""Held briefly while the holders of any store change, or the locks above."""
 _shares: "WeakSet[Share]" = WeakSet()
 """The stores in directories that this process opened for writing."""
 
 
 def _free_locks() -> None:
-    free_lock(_opening)
+    _opening.clear()
     free_lock(_holding)
 
 
@@ -137,8 +137,10 @@ def open_core(place: str | None, terms: Terms, *, readonly: bool, cache: str | N
     if place is None or readonly or is_address(place):
         return _open(place, terms, is_shared=False, readonly=readonly, cache=cache, **own)
     until = time.monotonic() + OPEN_WAIT_SECONDS_MAX
+    with _holding:
+        opening = _opening.setdefault(os.path.realpath(place), threading.RLock())
     while True:
-        with _opening:
+        with opening:
             share = _find_share(place)
             if share is None:
                 return _open(place, terms, is_shared=True, readonly=readonly, cache=cache, **own)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from refold import InvalidInput, Memory
+from refold import Conversation, InvalidInput, Memory
 from refold.agent import AgentLoop, Call, ContextBudget, Reply, default_hooks, extract
 from refold.agent.providers import JsonResult
 from refold.views.session import ContextShown
@@ -240,3 +240,67 @@ def test_facts_of_others_take_no_room_from_those_of_a_user_who_asks_about_themse
     )
     assert "- [FACT] The lucky colour is mauve" in shown
     assert "- [FACT] ann said: You know about me" in shown
+
+
+ABOUT = "What do you know about me?"
+
+
+def shown_to(memory: Memory, chat: Conversation, *, query: str | None = None, profile: str = "default") -> str:
+    """Return the memories and earlier messages of a context, which can be rebuilt."""
+    context = memory.context(chat, query=query, profile=profile)
+    seq = memory.show(context)
+    rebuilt = memory.rebuild(seq)
+    assert rebuilt.matches
+    assert rebuilt.context.text == context.text
+    return "\n".join(part.text for part in context.parts if part.name in PARTS)
+
+
+@pytest.fixture
+def facts(memory: Memory) -> Memory:
+    """A memory in which two users said something, and one of them was remembered with it."""
+    for name, text in (("ann", "My lucky colour is mauve."), ("bob", "I am allergic to penicillin.")):
+        chat = memory.conversation(f"of {name}", project="acme")
+        chat.append("user", text, name=name)
+        chat.append("assistant", "Noted.")
+        memory.project("acme").add(f"It was {name} who likes tea", metadata={"said_by": name})
+    return memory
+
+
+def test_the_profile_says_who_asks_a_question_without_a_name(facts: Memory) -> None:
+    chat = facts.conversation("new", project="acme")
+    ahead = shown_to(facts, chat, query=ABOUT, profile="bob")
+    chat.append("user", ABOUT)
+    for shown in (ahead, shown_to(facts, chat, profile="bob"), shown_to(facts, chat, query=ABOUT, profile="bob")):
+        assert "- user: I am allergic to penicillin." in shown
+        assert "mauve" not in shown
+        assert "- [FACT] It was bob" in shown
+        assert "ann said: It was ann" in shown
+    said = next(iter(facts.conversation("of ann").window()))
+    seq = facts.show(facts.context(chat, query=ABOUT, profile="bob"))
+    assert "it is what ann said, and bob asks about themselves" in str(facts.why(said, missing_from=seq))
+    assert "ann said: It was ann" in shown_to(facts, chat), "nobody is known to ask"
+    assert "bob said: It was bob" in shown_to(facts, chat)
+
+
+def test_the_name_of_an_open_question_says_who_asks_whatever_the_profile(facts: Memory) -> None:
+    room = facts.conversation("room", project="acme")
+    room.append("user", "Hello, I am new here.", name="ann")
+    room.append("user", ABOUT, name="bob")
+    for profile in ("default", "team", "ann"):
+        shown = shown_to(facts, room, query=ABOUT, profile=profile)
+        assert "- user: I am allergic to penicillin." in shown
+        assert "mauve" not in shown
+
+
+def test_who_was_answered_before_does_not_ask_the_next_question_of_a_room(facts: Memory) -> None:
+    room = facts.conversation("room", project="acme")
+    room.append("user", "Hello, I am new here.", name="bob")
+    room.append("assistant", "Welcome!")
+    assert "mauve" not in shown_to(facts, room, query=ABOUT), "nobody else was ever there"
+    room.append("user", "Hello from me, too.", name="ann")
+    room.append("assistant", "Welcome, too!")
+    shown = shown_to(facts, room, query=ABOUT)
+    assert "- user bob: I am allergic to penicillin." in shown
+    assert "- user ann: My lucky colour is mauve." in shown
+    assert "mauve" not in shown_to(facts, room, query=ABOUT, profile="bob")
+    assert "penicillin" not in shown_to(facts, room, query=ABOUT, profile="ann")

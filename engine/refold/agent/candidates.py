@@ -16,7 +16,7 @@ from refold.event import unpack_json
 from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
 from refold.memory.conversation import Conversation
 from refold.memory.core import Core, core_of
-from refold.memory.earlier import Earlier, EarlierMessages, EarlierQuery, asker_of, meaning_of, query_of
+from refold.memory.earlier import Earlier, EarlierMessages, EarlierQuery, meaning_of, query_of
 from refold.memory.options import day_at
 from refold.memory.turns import is_question
 from refold.message import Message, MessageAppended, text_of
@@ -62,7 +62,13 @@ _FACT_CHARS: Final = 300  # A longer memory is not a single fact.
 
 
 def earlier_messages(
-    core: Core, chat: Conversation, messages: Sequence[Message], project: str, query: str | None, top_k: int | None
+    core: Core,
+    chat: Conversation,
+    messages: Sequence[Message],
+    project: str,
+    query: str | None,
+    top_k: int | None,
+    asker: str | None = None,
 ) -> tuple[list[Earlier], int]:
     """Find earlier messages, most relevant first, without text that is already in the context's ``messages``.
 
@@ -80,7 +86,7 @@ def earlier_messages(
         meaning=meaning_of(core, query) if chat.embed else None,
         shown={message.seq for message in messages},
         top_k=top_k,
-        asker=asker_of(messages),
+        asker=asker,
     )
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []

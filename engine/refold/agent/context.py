@@ -404,13 +404,13 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
     )
     candidates, earlier_candidates, left_out = MemoryCandidates((), ()), list[Earlier](), 0
     if settings["memory_enabled"]:
-        asker = asker_of(turn.messages)
+        asker = asker_of(turn.messages, recipe.query, recipe.profile)
         candidates = _find_memories(memory, core, chat, recipe, asker)
         bounds = budget.episodes_count, budget.tokens or 0, asker
         episodes = similar_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
         earlier_candidates, left_out = earlier_messages(
-            core, chat, turn.messages, recipe.project, recipe.query, budget.messages_count
+            core, chat, turn.messages, recipe.project, recipe.query, budget.messages_count, asker
         )
     source = ContextSource(memory, core, chat, turn.messages, recipe)
     listed = tuple(listed_parts(source))
@@ -548,8 +548,8 @@ class ContextSource(NamedTuple):
 
     @property
     def asker(self) -> str | None:
-        """The name of the user who asks, if the newest question has one."""
-        return asker_of(self.messages)
+        """The name of the user who asks, if it is known."""
+        return asker_of(self.messages, self.recipe.query, self.recipe.profile)
 
     def episodes(self) -> dict[int, Episode]:
         """Return the planned episodes, by seq."""

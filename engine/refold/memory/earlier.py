@@ -25,7 +25,7 @@ from refold.memory.lineage import Lineage, Span, by_stream
 from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
 from refold.memory.scope_block import ROLES, ScopeBlock
-from refold.memory.turns import is_question
+from refold.memory.turns import is_answer, is_question
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.text import words
 from refold.threads import enter_once
@@ -116,9 +116,20 @@ def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
     return [each for each in found if not each.message.erased]
 
 
-def asker_of(window: Sequence[Message]) -> str | None:
-    """Return the name of the user who asks: of the newest question of a window, `None` if it has none."""
-    return next((message.name for message in reversed(window) if is_question(message)), None)
+def asker_of(window: Sequence[Message], query: str | None, profile: str) -> str | None:
+    """Return the name of the user who asks, `None` if it is not known.
+
+    It is the name of the question that has no answer yet, or without a query, of the newest one. Otherwise it is that
+    of the profile, or with the default profile, of the only user in the window.
+    """
+    newest = next((message for message in reversed(window) if is_question(message) or is_answer(message)), None)
+    questions = [message for message in window if is_question(message)]
+    name = questions[-1].name if questions else None
+    if name is not None and (query is None or newest is questions[-1]):
+        return name
+    if profile not in ("default", ""):  # An erased context has no profile.
+        return profile
+    return name if len({message.name for message in questions}) == 1 else None
 
 
 def query_of(query: str | None, window: Sequence[Message]) -> str:

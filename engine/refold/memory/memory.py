@@ -375,8 +375,8 @@ class Memory:
         earlier sessions and earlier messages (of the project's newest 20,000) that answer ``query``, usually that
         message; without a query, the most important memories. ``project`` defaults to that of the conversation.
         ``budget`` bounds the whole context: a number of tokens, or a ``refold.agent.ContextBudget``. ``skills`` are
-        matches from ``skills.select``, or pairs of a name and a text. ``tools`` are the names of the tools that the
-        model gets, by default all of ``memory.tools``; the instructions mention no others.
+        matches from ``skills.select``, or pairs of a name and a text. ``tools`` names those of the model, by default
+        all of ``memory.tools``. If the message without an answer has no name, the user who asks is the ``profile``.
 
         >>> memory = Memory()
         >>> memory.profile().set("allergy", "nuts")

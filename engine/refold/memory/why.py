@@ -589,7 +589,7 @@ def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
         meaning=meaning_of(core, query) if embeds else None,
         shown={each.seq for each in window},
         top_k=most,
-        asker=asker_of(window),
+        asker=asker_of(window, display.event.query, display.event.profile),
     )
     reason = core.part(EarlierMessages).absence(search, earlier)
     if reason:

@@ -39,6 +39,9 @@ INJECTED_KEY: Final = "refold_injected"
 ORIGINAL_KEY: Final = "original"
 """The metadata key of the user's own words, if a hook changed them."""
 
+STOP_KEY: Final = "refold_stop_reason"
+"""The metadata key of a reply's reason to end its turn, if a hook gave one."""
+
 
 class MessageAppended(Event, frozen=True, tag=2):
     """A message was added to a conversation."""

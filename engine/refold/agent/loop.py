@@ -24,6 +24,7 @@ from refold.agent.hooks import Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
 from refold.agent.tools import OK, ToolResult, storable_text
 from refold.agent.turn_lock import CANCELLED, Question, TurnOver, run_alone
+from refold.engine.reader import Request
 from refold.errors import Closed, InvalidInput, LimitExceeded, StoreBusy, WrongVersion
 from refold.event import ForkDropped
 from refold.limits import (
@@ -38,8 +39,8 @@ from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.memory import Memory
 from refold.memory.reasons import shorten
-from refold.memory.turns import is_answer, is_question, open_turn_of
-from refold.message import ORIGINAL_KEY, Message, text_of
+from refold.memory.turns import find_question, is_answer, is_question, open_turn_of, record_request
+from refold.message import ORIGINAL_KEY, STOP_KEY, Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.views.session import ToolExecuted
 from refold.views.window import WINDOW
@@ -58,6 +59,12 @@ GONE: Final = (
     "the message was erased, or its conversation dropped, while it was being answered; nothing more was recorded"
 )
 ANSWERED: Final = "the message was answered or taken back elsewhere meanwhile; the reply of this turn was not recorded"
+# The reasons why a request that is repeated has no answer and gets none.
+ERASED: Final = "the message or its answer was erased, or its conversation dropped; ask again with another request_id"
+PASSED: Final = (
+    "the message has no answer, and was taken back, answered elsewhere, or followed by another message; ask again with "
+    "another request_id"
+)
 
 
 _ASYNC_REPLY: Final = (
@@ -195,7 +202,7 @@ class AgentLoop:
         """The notices of hooks in this session, in words for the user, including those from the end of the session."""
         return tuple(self._context.notices)
 
-    def run(self, text: str) -> Turn:
+    def run(self, text: str, *, request_id: str | None = None) -> Turn:
         """Let the model answer a user message, with as many tool calls as it makes.
 
         The model is called at most `steps_count_max` times. A failing tool or hook is part of the session; an exception
@@ -208,13 +215,59 @@ class AgentLoop:
 
         While a turn runs in the conversation on another thread, the same text of the same user waits for it and returns
         its result, and any other raises `StoreBusy`. So does a wait of more than LOOP_WAIT_SECONDS_MAX, and each wait
-        of a tool or a hook, since two turns could wait for each other. Other processes are not waited for: a turn
-        notices before it records a reply that its message was answered there, erased or taken back; it then ends, and
-        records nothing more.
+        of a tool or a hook, since two turns could wait for each other. Other processes are not waited for, except as
+        below: a turn notices before it records a reply that its message was answered there, erased or taken back; it
+        then ends, and records nothing more.
+
+        With a `request_id`, repeating the call is safe, also after a restart: the message is appended once; a turn
+        without an answer goes on where it stopped, and no call with a recorded result is made again; of a turn with an
+        answer, the result is returned, and no model, tool or hook is called. That result is rebuilt from the log: its
+        `steps` are all recorded replies of the turn, and its `usage` and `notices` are empty. The same id for another
+        text, user or conversation raises `InvalidInput`, and the same text under another id is another message. A
+        `stop_reason` says that the message or its answer was erased, or that the message has no answer and is no longer
+        the newest. A message that a hook stopped is not recorded, so the hooks see it again. Of the processes on one
+        machine that have the store open, one at a time runs a turn with a `request_id` in the conversation: the others
+        wait as threads do, and one of them takes over if it dies. Machines that share a server do not wait: one answer
+        is recorded, and all get it, but each may ask the model and run tools.
         """
         if not checks.text(text, "text").strip():
             checks.invalid(f"text is {checks.brief(text)}, which asks nothing; give what the user says")
-        return self._run_alone([(self._context.user_name, text)], lambda: self._run(text))
+        question = Question(self._context.user_name, text, request_id)
+        if request_id is None:
+            return self._run_alone([question], lambda: self._run(text, None))
+        core, at = core_of(self.chat)
+        stream = self.chat.place[0]
+        core.refuse_frozen(stream, at)
+        core.engine.reader.check_writable()
+        request = core.request(request_id, stream, ("run", self._context.user_name, text))
+        earlier = self._earlier_result(request)
+        if earlier is not None:
+            return earlier
+        turn = self._run_alone([question], lambda: self._run(text, request))
+        # On a server, a turn of another machine can have answered the same request first.
+        return (self._earlier_result(request) or turn) if turn.stop_reason == ANSWERED else turn
+
+    def _earlier_result(self, request: Request) -> Turn | None:
+        """Return the result of a request from the log, or `None` if it is new or still needs an answer."""
+        question = find_question(core_of(self.chat)[0], request)
+        return None if question is None else self._result_of(question, unanswered_message(self.chat))
+
+    def _result_of(self, question: Message, unanswered: Message | None) -> Turn | None:
+        """Return the result of a turn as its events show it, or `None` if its question still needs an answer.
+
+        The caller looks for the unanswered message first: an answer that comes later is found here.
+        """
+        steps = 0
+        for event, stamp in self.chat.events(question.seq):
+            if stamp.cause == question.seq and isinstance(event, MessageAppended) and event.role == "assistant":
+                steps += 1
+                answer = Message(event, stamp)
+                if is_answer(answer):
+                    reason = ERASED if answer.erased else (answer.metadata or {}).get(STOP_KEY)
+                    return Turn(text_of(answer), steps, reason)
+        if not self._is_there(question):
+            return Turn("", steps, ERASED)
+        return None if unanswered is not None and unanswered.id == question.id else Turn("", steps, PASSED)
 
     def _run_alone(self, questions: Sequence[Question], work: Callable[[], Turn]) -> Turn:
         try:
@@ -222,9 +275,13 @@ class AgentLoop:
         except TurnOver as over:
             return Turn("", 0, str(over))
 
-    def _run(self, text: str) -> Turn:
+    def _run(self, text: str, request: Request | None) -> Turn:
+        question = None if request is None else find_question(core_of(self.chat)[0], request)
         unanswered = unanswered_message(self.chat)
-        if unanswered is not None and (self._context.user_name, text) in _questions_of(unanswered):
+        if question is not None:
+            return self._result_of(question, unanswered) or self._resume(unanswered or question)
+        own = Question(self._context.user_name, text)
+        if request is None and unanswered is not None and own in _questions_of(unanswered):
             return self._resume(unanswered)
         notices_before = len(self._context.notices)
         self._begin()
@@ -241,7 +298,8 @@ class AgentLoop:
             )
         self._close_interrupted_calls()
         metadata = ({} if content == text else {ORIGINAL_KEY: text}) | (answer.metadata or {})
-        message = self._append("user", content, must_fit=True, name=self._context.user_name, metadata=metadata or None)
+        fields: dict[str, Any] = {"name": self._context.user_name, "metadata": metadata or None}
+        message = self._append("user", content, must_fit=True, request=request, **fields)
         self._hooks.fire_deferred(self._context, [message])
         return self._turn(message, notices_before)
 
@@ -249,7 +307,8 @@ class AgentLoop:
         """Continue a turn where it stopped because the model failed, the process ended, or a guard blocked.
 
         Interrupted tool calls are answered from their records. If the turn still runs on another thread, waits for it
-        as `run` does, and returns its result. Raises `InvalidInput` if the last user message already has its answer.
+        as `run` does, and returns its result; for another process it does not wait, so repeat a `run` with a
+        `request_id` by the same call. Raises `InvalidInput` if the last user message already has its answer.
         """
         return self._run_alone(_questions_of(self._open_message()), lambda: self._resume(self._open_message()))
 
@@ -378,7 +437,8 @@ class AgentLoop:
         calls = () if after.block_reason is not None else reply.calls
         if not calls and not (text or "").strip():
             return ModelReply(Reply(text), None, after.block_reason or EMPTY)
-        message = self._append("assistant", text, calls=calls)
+        metadata = None if after.block_reason is None else {STOP_KEY: after.block_reason}
+        message = self._append("assistant", text, calls=calls, metadata=metadata)
         return ModelReply(Reply(text, calls_of(message.tool_calls)), message, after.block_reason)
 
     def _execute_all(self, caller: Message, calls: Sequence[Call]) -> str | None:
@@ -462,20 +522,34 @@ class AgentLoop:
         return results
 
     def _append(
-        self, role: str, content: str | None, *, calls: Sequence[Call] = (), must_fit: bool = False, **fields: Any
+        self,
+        role: str,
+        content: str | None,
+        *,
+        calls: Sequence[Call] = (),
+        must_fit: bool = False,
+        request: Request | None = None,
+        **fields: Any,
     ) -> Message:
         """Append a message, and fire the hooks for the messages that it evicts.
 
         A message that does not fit the window would be evicted at once together with all others. If it ``must_fit``,
-        nothing is appended and `LimitExceeded` is raised instead.
+        nothing is appended and `LimitExceeded` is raised instead. A ``request`` whose message another process has
+        appended meanwhile appends nothing.
         """
+        core, _ = core_of(self.chat)
 
         def append() -> Message:
             if self._question is not None:
                 self._check_open()
             if calls:
                 fields["tool_calls"] = _render_calls(calls, self.chat.window())
+            earlier = None if request is None else find_question(core, request)
+            if earlier is not None:
+                return earlier
             message = self.chat.append(role, content, **fields)
+            if request is not None:
+                record_request(core, request)
             if must_fit:
                 self._check_fit(message)
             return message
@@ -565,7 +639,7 @@ def _questions_of(message: Message) -> list[Question]:
     """Return who asks what in a user message, and what the user said originally if a hook changed it."""
     original = (message.metadata or {}).get(ORIGINAL_KEY)
     texts = [text_of(message), original] if isinstance(original, str) else [text_of(message)]
-    return [(message.name, text) for text in texts]
+    return [Question(message.name, text) for text in texts]
 
 
 def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:

@@ -127,9 +127,9 @@ class _Rerun(AgentLoop):
                     self.resume()
         self._catch_up(len(self._record.rows))
 
-    def run(self, text: str) -> Turn:
+    def run(self, text: str, *, request_id: str | None = None) -> Turn:  # noqa: ARG002 - the log has no ids of requests
         event = self._record.message(self._user_place)
-        message = self._append("user", text, name=event.name, metadata=event.metadata)
+        message = self._append("user", text, name=event.name)
         return self._turn(message, 0)
 
     def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:  # noqa: ARG002 - protocol
@@ -171,6 +171,10 @@ class _Rerun(AgentLoop):
         self._executed_count += 1
         output = self._record.message(self._next).text or ""
         return Execution(ToolResult(event.name, event.outcome, event.result, sources=(stamp.seq,)), output)
+
+    def _append(self, role: str, content: str | None, **fields: Any) -> Message:
+        fields["metadata"] = self._record.message(self._next).metadata
+        return super()._append(role, content, **fields)
 
     def _write(self, write: Callable[[], T]) -> T:
         self._catch_up(self._next)

@@ -1,14 +1,20 @@
-"""The turns that run in this process: one at a time in a conversation, so that no request is worked on twice."""
+"""The turns that run: one at a time in a conversation, so that no request is worked on twice.
 
-from collections.abc import Callable, Sequence
+The turns of a process exclude each other. Those that a ``request_id`` names also exclude the ones of other processes
+that have the same store open.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Lock
-from time import monotonic
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from time import monotonic, sleep
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from refold import checks
 from refold.errors import StoreBusy
 from refold.limits import LOOP_WAIT_SECONDS_MAX
+from refold.log.reservation import Reservation
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.reasons import shorten
@@ -24,8 +30,15 @@ class TurnResult(Protocol):
 
 
 T = TypeVar("T", bound=TurnResult)
-Question: TypeAlias = tuple[str | None, str]
-"""The name of the user who asks, if users have names, and what the user says."""
+
+
+class Question(NamedTuple):
+    """The name of the user who asks, if users have names, what the user says, and the id of the request, if any."""
+
+    user_name: str | None
+    text: str
+    request_id: str | None = None
+
 
 CANCELLED: Final = "the turn was cancelled; resume() goes on with it"
 _POLL_SECONDS: Final = 0.05  # How often a call that waits for a turn asks whether it was itself cancelled.
@@ -67,8 +80,9 @@ class RunningTurn(Generic[T]):
         return self.is_cancelled is not None and self.is_cancelled()
 
     def answers(self, questions: Sequence[Question]) -> bool:
-        """Return whether the turn answers one of the questions."""
-        return any(question in self.questions for question in questions)
+        """Return whether the turn answers one of the questions; one without a request id is known by its text."""
+        own = (*self.questions, *(question._replace(request_id=None) for question in self.questions))
+        return any(question in own for question in questions)
 
 
 _lock: Final = Lock()
@@ -86,7 +100,8 @@ def run_alone(
     If a turn with one of the `questions` runs already, wait for it and return its result; `work` is called after it
     only if it failed or ended because it was cancelled. A turn with another question raises `StoreBusy`, unless it was
     cancelled: then `work` is called once it has ended. So does a wait of more than LOOP_WAIT_SECONDS_MAX, and each wait
-    of a tool or a hook of a turn. Raises `TurnOver` if this call is cancelled while it waits.
+    of a tool or a hook of a turn. Raises `TurnOver` if this call is cancelled while it waits. With a request id, `work`
+    also waits until no turn with one runs in the conversation in another process.
     """
     core, _ = core_of(chat)
     place = id(core.engine), core.key(chat.place[0])  # The engine lives as long as a turn in it.
@@ -99,7 +114,8 @@ def run_alone(
             _wait(chat, other, own, until)
             if other.result is not None and other.answers(questions):
                 return cast("T", other.result)
-        result = work()
+        with _reservation(chat, own, until):
+            result = work()
         own.result = None if result.stop_reason == CANCELLED else result
         return result
     finally:
@@ -128,6 +144,39 @@ def _wait(chat: Conversation, other: RunningTurn[Any], own: RunningTurn[Any], un
             )
 
 
+@contextmanager
+def _reservation(chat: Conversation, own: RunningTurn[Any], until: float) -> Generator[None]:
+    """Keep the turns with a request id of other processes out of the conversation, if the own one has an id, too."""
+    core, _ = core_of(chat)
+    reader = core.engine.reader
+    directory = reader.log.files.directory
+    if directory is None or all(question.request_id is None for question in own.questions):
+        yield
+        return
+    reservation = Reservation(directory, reader.keyed_hash(b"turn" + core.key(chat.place[0]).encode()).hex())
+    try:
+        while not reservation.take():
+            _wait_for_process(chat, own, until)
+        yield
+    finally:
+        reservation.release()
+
+
+def _wait_for_process(chat: Conversation, own: RunningTurn[Any], until: float) -> None:
+    """Wait a little, unless the wait must end."""
+    problem = f"another process is answering a message in {chat.id!r}"
+    if any(caller is not own and caller.is_running() for caller in _CALLERS.get()):
+        raise StoreBusy(f"{problem}, and a tool or a hook cannot wait for that; call again when that turn has ended")
+    if own.was_cancelled():
+        raise TurnOver(CANCELLED)
+    if monotonic() >= until:
+        raise StoreBusy(
+            f"{problem}, for longer than LOOP_WAIT_SECONDS_MAX = {LOOP_WAIT_SECONDS_MAX} seconds; call again to wait "
+            f"longer, or end that turn there: AgentLoop(..., is_cancelled=)"
+        )
+    sleep(_POLL_SECONDS)
+
+
 def _check_may_wait(chat: Conversation, other: RunningTurn[Any], own: RunningTurn[Any]) -> None:
     callers = [caller for caller in _CALLERS.get() if caller is not own and caller.is_running()]
     if other in callers:
@@ -149,5 +198,5 @@ def _check_may_wait(chat: Conversation, other: RunningTurn[Any], own: RunningTur
 
 
 def _describe(turn: RunningTurn[Any]) -> str:
-    name, text = turn.questions[0]
+    name, text, _ = turn.questions[0]
     return repr(shorten(text)) + (f" of {name!r}" if name else "")

@@ -70,6 +70,11 @@ class Directory:
             with suppress(StoreError):  # The next handle to open the store removes it.
                 self.alone(lambda: remove(left, strict=False))
 
+    @property
+    def directory(self) -> str | None:
+        """The path of the store."""
+        return self.path
+
     def check_open(self) -> None:
         """Raise ``Closed`` if the directory was released."""
         if self.is_closed:

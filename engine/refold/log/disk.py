@@ -195,7 +195,7 @@ def unfinished_file(directory: str, prefix: str) -> Generator[tuple[int, str]]:
         file, path = tempfile.mkstemp(prefix=prefix, suffix=UNFINISHED_SUFFIX, dir=directory)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_at(file, path):  # It was not removed before it was locked.
+            if is_at(file, path):  # It was not removed before it was locked.
                 yield file, path
                 return
         finally:
@@ -230,7 +230,7 @@ def _remove_if_free(path: str) -> None:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(file, path):
+            if is_at(file, path):
                 os.unlink(path)
         finally:
             os.close(file)
@@ -248,7 +248,7 @@ def _take(site: str, opened: Callable[[], int], what: str) -> int:
         lock = opened()
         try:
             _lock_site(lock, site, what)
-            if _is_at(lock, site):
+            if is_at(lock, site):
                 return lock
         except BaseException:
             os.close(lock)
@@ -265,7 +265,7 @@ def _lock_site(lock: int, site: str, what: str) -> None:
         ) from error
 
 
-def _is_at(descriptor: int, path: str) -> bool:
+def is_at(descriptor: int, path: str) -> bool:
     """Return whether an open file or directory is still the one at the path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))

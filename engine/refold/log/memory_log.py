@@ -60,6 +60,7 @@ class RamLog:
     """
 
     keeps_erased = False
+    directory: str | None = None
     file = 0
 
     def __init__(self, *, readonly: bool = False) -> None:

@@ -147,6 +147,11 @@ class LogFiles(Protocol):
         """Whether a server keeps erased data until ``sweep``."""
         ...
 
+    @property
+    def directory(self) -> str | None:
+        """The absolute path of the directory that all processes with this log share; ``None`` if there is none."""
+        ...
+
     def alone(self, use: Callable[[], T]) -> T:
         """Call ``use``, which can write several times, while no other handle of any process writes; return its result.
 

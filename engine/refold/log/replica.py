@@ -636,6 +636,7 @@ class ReplicaFiles:
     """Maintenance of a copy and of the server's commits."""
 
     keeps_erased = True
+    directory: str | None = None
 
     def __init__(self, log: ReplicaLog) -> None:
         self._log = log

@@ -18,6 +18,7 @@ from refold.log.ballast import BALLAST_FILE
 from refold.log.environment import TURN_LOCK
 from refold.log.lmdb_file import LOCK_FILE
 from refold.log.protocol import SearchCounts
+from refold.log.reservation import RESERVATIONS
 
 # Searches one file for many byte strings at once, in the time of reading it a few times.
 #
@@ -266,7 +267,9 @@ def _batches(markers: Iterable[bytes]) -> Iterator[set[bytes]]:
 
 def _search_once(directory: str, forms: Iterable[bytes]) -> SearchCounts:
     files = searched_bytes = occurrences = 0
-    for place, _, names in os.walk(directory):
+    for place, directories, names in os.walk(directory):
+        if place == directory and RESERVATIONS in directories:
+            directories.remove(RESERVATIONS)
         for name in names:
             if name in _LEFT_OUT:
                 continue

@@ -353,7 +353,7 @@ class Core:
         options: MutationOptions = {"expected": expected, "request_id": request_id}
         return handle._write(make, call, options, origin)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
-    def _answer(self, request: Request) -> Recorded | None:
+    def answer(self, request: Request) -> Recorded | None:
         """Return the last event of an answered request, once reads show it; raise ``LookupError`` if not answered."""
         batch = active_batch(self.engine)
         if batch is not None and request.id_hash in batch.transaction.requests:
@@ -384,7 +384,7 @@ class Core:
         """Return all events of a request that was answered before, or ``None`` if it was not."""
         request = self.request(request_id, stream, call)
         try:
-            self._answer(request)
+            self.answer(request)
         except LookupError:
             return None
         batch = active_batch(self.engine)
@@ -528,7 +528,7 @@ class Handle:
         if request is not None:
             engine.refresh()  # A repeated request can have an answer that this process has not read yet.
             with suppress(LookupError):
-                return core._answer(request)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+                return core.answer(request)
         try:
             return batch.transaction.apply(mutation)
         except WrongVersion:

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from refold.engine import batch as batches
+from refold.engine.reader import Request
 from refold.engine.scan import EventFilter, starts_of
 from refold.engine.streams import split_key
 from refold.engine.transaction import erased_count
@@ -72,6 +73,25 @@ def open_turn_of(core: Core, stream: str, at: int | None) -> OpenTurn:
         return OpenTurn(live, _open_question(last))
     found, later = _find_newest(core, stream, at, contents)
     return OpenTurn(live, None if found is None else _open_question(found), later)
+
+
+def find_question(core: Core, request: Request) -> Message | None:
+    """Return the message that a request to run a turn appended, or ``None``; ``InvalidInput`` for another request."""
+    core.engine.refresh()
+    try:
+        recorded = core.answer(request)
+    except LookupError:
+        return None
+    assert recorded is not None, "such a request appends a message"
+    (message,) = messages_of(recorded)
+    return message
+
+
+def record_request(core: Core, request: Request) -> None:
+    """Record that the open batch of this context, which ends with a message, is what a request led to."""
+    batch = batches.active_batch(core.engine)
+    assert batch is not None, "a request is recorded with its message"
+    batch.transaction.requests[request.id_hash] = (request, range(len(batch)))
 
 
 class Passage(NamedTuple):

@@ -149,6 +149,20 @@ def test_a_budget_keeps_what_fits_and_a_call_together_with_its_result(memory: Me
     assert chat.project == "ports"
 
 
+def test_a_budget_can_be_given_and_changed_after_a_session_began(memory: Memory) -> None:
+    messages = [Message("user", [f"Message {number} of some length."]) for number in range(20)]
+    run(RefoldHistoryProvider(memory).save_messages("s", messages))
+    assert len(run(RefoldHistoryProvider(memory, window_tokens=60).get_messages("s"))) < 20
+    wider = RefoldHistoryProvider(memory, window_tokens=10_000)
+    run(wider.save_messages("s", [Message("user", [f"Next {number}."]) for number in range(20)]))
+    assert len(run(wider.get_messages("s"))) > 20
+    # Without one, it keeps what it has.
+    assert len(run(RefoldHistoryProvider(memory).get_messages("s"))) > 20
+    assert memory.conversation("agent-framework/s").window_tokens == 10_000
+    # A past state is read with what it had then.
+    assert len(run(RefoldHistoryProvider(memory.at(memory.head), window_tokens=60).get_messages("s"))) > 20
+
+
 def test_a_session_is_deleted_and_erased(tmp_path: Path) -> None:
     with RefoldHistoryProvider.from_path(tmp_path / "store", name="chats") as provider:
         for name in ("kept", "gone"):

@@ -274,6 +274,28 @@ def test_an_event_is_one_commit(memory: Memory) -> None:
     assert (chat.window(), [message.content for message in chat.history()]) == ([], ["Hello!"])
 
 
+def test_a_session_goes_on_when_its_conversation_gets_a_budget(memory: Memory) -> None:
+    service, names = RefoldSessionService(memory), {"app_name": "a", "user_id": "u", "session_id": "s"}
+
+    async def say(session: Any, count: int) -> None:
+        for number in range(count):
+            await service.append_event(session, Event(author="user", message=f"Message {number} of some length."))
+
+    async def steps() -> None:
+        session = await service.create_session(**names)
+        await say(session, 1)
+        chat.set_window_tokens(60)
+        await say(session, 20)
+        session = await service.get_session(**names)
+        assert (len(session.events), 0 < len(chat.window()) < 20) == (21, True)
+        await service.delete_session(**names)
+
+    chat = memory.conversation("google-adk/a/u/s")
+    asyncio.run(steps())
+    assert (chat.window(), chat.window_tokens) == ([], 60)
+    assert_sound(memory)
+
+
 WORDS = ("apple", "bridge", "copper", "dragon", "ember", "falcon")
 
 

@@ -135,6 +135,19 @@ def test_calls_of_tools_and_their_answers_are_shown_as_such(memory: Memory) -> N
     assert [(message.role, message.tool_call_id) for message in chat.window()[1:]] == [("tool", None)]
 
 
+def test_a_key_goes_on_when_its_conversation_gets_a_budget(memory: Memory) -> None:
+    store, chat = RefoldChatStore(memory), memory.conversation("llama-index/k")
+    messages = [ChatMessage(f"Message {number} of some length.") for number in range(20)]
+    asyncio.run(store.add_messages("k", messages[:1]))
+    chat.set_window_tokens(60)
+    asyncio.run(store.add_messages("k", messages[1:]))
+    assert 0 < len(chat.window()) < 20
+    assert asyncio.run(store.get_messages("k")) == messages
+    asyncio.run(store.delete_messages("k"))
+    assert (chat.window(), chat.window_tokens) == ([], 60)
+    assert_sound(memory)
+
+
 def test_tasks_add_at_once_and_no_message_is_lost(memory: Memory) -> None:
     store = RefoldChatStore(memory)
 

@@ -129,6 +129,27 @@ def test_a_budget_keeps_what_fits_and_a_call_together_with_its_result(memory: Me
     run(main())
 
 
+def test_a_budget_can_be_given_and_changed_after_a_session_began(memory: Memory) -> None:
+    async def main() -> None:
+        items = [{"role": "user", "content": f"Message {number} of some length."} for number in range(20)]
+        await RefoldSession("s", memory).add_items(items)
+        assert len(await RefoldSession("s", memory, window_tokens=60).get_items()) < 20
+        wider = RefoldSession("s", memory, window_tokens=10_000)
+        await wider.add_items(items)
+        assert len(await wider.get_items()) > 20
+        # Without one, it keeps what it has.
+        assert len(await RefoldSession("s", memory).get_items()) > 20
+        assert memory.conversation("s").window_tokens == 10_000
+        # A past state is read with what it had then.
+        assert len(await RefoldSession("s", memory.at(memory.head), window_tokens=60).get_items()) > 20
+
+    run(main())
+    with pytest.raises(InvalidInput, match="window_tokens"):
+        RefoldSession("s", memory, window_tokens=-1)
+    with pytest.raises(InvalidInput, match="project"):
+        RefoldSession("s", memory, project="other")
+
+
 def test_nothing_is_added_where_one_item_cannot_be(memory: Memory) -> None:
     async def main() -> None:
         session = RefoldSession("s", memory)

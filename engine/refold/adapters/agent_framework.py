@@ -7,7 +7,7 @@
 import asyncio
 import json
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
@@ -15,9 +15,9 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from refold import Conversation, Memory, Message, Receipt
+from refold import Conversation, Memory, Message, ReadOnly, Receipt
 from refold.adapters.extras import import_extra
-from refold.adapters.windows import UNBOUNDED_TOKENS, acceptable_messages, call_ids
+from refold.adapters.windows import acceptable_messages, call_ids, has_other_budget, opening
 
 with import_extra("agent-framework"):
     from agent_framework import HistoryProvider
@@ -53,8 +53,9 @@ class RefoldHistoryProvider(HistoryProvider):
     call without a result.
 
     With `window_tokens`, the model is sent the newest messages that fit, a call and its result together; the others
-    stay in the log. Without it, every message is sent. Messages that a session already has are not stored again, as
-    with the framework's own providers, and a save is one commit. `project` is the project of the conversations,
+    stay in the log. Without it, every message of a new session is sent, and an earlier one keeps its budget. A session
+    that had another budget gets this one with the next call. Messages that a session already has are not stored again,
+    as with the framework's own providers, and a save is one commit. `project` is the project of the conversations,
     `skip_excluded` leaves out messages that a compaction has marked, and `options` are those of `HistoryProvider`.
 
     >>> memory = Memory()
@@ -79,8 +80,7 @@ class RefoldHistoryProvider(HistoryProvider):
     ) -> None:
         super().__init__(source_id, **options)
         self.memory, self.name, self.skip_excluded = memory, name, skip_excluded
-        budget = UNBOUNDED_TOKENS if window_tokens is None else window_tokens
-        self._opening: dict[str, Any] = {"window_tokens": budget, "project": project}
+        self._window_tokens, self._project = window_tokens, project
         self._locks: WeakValueDictionary[Any, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
@@ -100,7 +100,11 @@ class RefoldHistoryProvider(HistoryProvider):
         **_: Any,
     ) -> list[FrameworkMessage]:
         """Return the messages of a session in order."""
-        messages = _messages_of(self._chat(session_id).window())
+        chat = self._chat(session_id)
+        if has_other_budget(chat, self._window_tokens):
+            with self.memory.acting(_ACTOR), suppress(ReadOnly):  # A past state is shown with the budget that it had.
+                await asyncio.to_thread(chat.set_window_tokens, self._window_tokens)
+        messages = _messages_of(chat.window())
         return [each for each in messages if not (self.skip_excluded and each.additional_properties.get(_EXCLUDED))]
 
     async def save_messages(
@@ -139,10 +143,14 @@ class RefoldHistoryProvider(HistoryProvider):
         return f"{self.name}/{_DEFAULT_SESSION if session_id is None else session_id}"
 
     def _chat(self, session_id: str | None) -> Conversation:
-        return self.memory.conversation(self._id(session_id), **self._opening)
+        own = self._id(session_id)
+        options = opening(self.memory, own, window_tokens=self._window_tokens, project=self._project)
+        return self.memory.conversation(own, **options)
 
     async def _append(self, session_id: str | None, messages: Sequence[FrameworkMessage]) -> None:
         chat = self._chat(session_id)
+        if has_other_budget(chat, self._window_tokens):
+            chat.set_window_tokens(self._window_tokens)
         window = chat.window()
         known = call_ids(window)
         for place, message in enumerate(filter_new_messages(_messages_of(window), messages)):

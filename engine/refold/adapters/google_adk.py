@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from refold import Conversation, Memory
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
-from refold.adapters.windows import UNBOUNDED_TOKENS, call_ids
+from refold.adapters.windows import call_ids, opening
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
 
@@ -208,7 +208,8 @@ class RefoldSessionService(BaseSessionService):
                 self._table.put(_key(scope, (*own, key.removeprefix(prefix))), value)
 
     def _chat(self, names: Names) -> Conversation:
-        return self.memory.conversation(_path(self.name, names), window_tokens=UNBOUNDED_TOKENS)
+        conversation_id = _path(self.name, names)
+        return self.memory.conversation(conversation_id, **opening(self.memory, conversation_id))
 
 
 class RefoldMemoryService(BaseMemoryService):

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from refold import Conversation, Memory
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
-from refold.adapters.windows import UNBOUNDED_TOKENS, call_ids
+from refold.adapters.windows import call_ids, opening
 from refold.memory import TableItem
 
 with import_extra("llama-index"):
@@ -221,7 +221,8 @@ class RefoldChatStore(AsyncDBChatStore):
                 chat.remove(shown)
 
     def _chat(self, key: str) -> Conversation:
-        return self._memory.conversation(f"{self.name}/{key}", window_tokens=UNBOUNDED_TOKENS)
+        conversation_id = f"{self.name}/{key}"
+        return self._memory.conversation(conversation_id, **opening(self._memory, conversation_id))
 
 
 def _statuses(status: MessageStatus | None) -> Sequence[MessageStatus]:

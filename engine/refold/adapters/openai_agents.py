@@ -6,8 +6,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
-from refold import Memory, Message, WrongVersion
-from refold.adapters.windows import UNBOUNDED_TOKENS, acceptable_messages, call_ids
+from refold import Memory, Message, ReadOnly, WrongVersion
+from refold.adapters.windows import acceptable_messages, call_ids, has_other_budget, opening
 
 Item: TypeAlias = dict[str, Any]
 
@@ -28,9 +28,10 @@ class RefoldSession:
     on them. Other items, such as reasoning, are messages without text that carry the item.
 
     With `window_tokens`, the model is sent the newest items that fit, a call and its result together; the others stay
-    in the log. Without it, every item is sent, as with the SDK's own sessions. `project` is the project of the
-    conversation. `session_settings` are the SDK's, or a dict; their `limit` counts the newest items. The SDK itself is
-    not imported.
+    in the log. Without it, every item of a new session is sent, as with the SDK's own sessions, and an earlier one
+    keeps its budget. A session that had another budget gets this one with the next call. `project` is the project of
+    the conversation. `session_settings` are the SDK's, or a dict; their `limit` counts the newest items. The SDK itself
+    is not imported.
 
     >>> import asyncio
     >>> session = RefoldSession("trip", Memory(), window_tokens=8_000)
@@ -51,9 +52,10 @@ class RefoldSession:
         self.session_id = session_id
         self.session_settings = session_settings
         self.memory = memory
-        budget = UNBOUNDED_TOKENS if window_tokens is None else window_tokens
-        self._chat = memory.conversation(session_id, window_tokens=budget, project=project)
-        self._async_chat = memory.aio.conversation(session_id, window_tokens=budget, project=project)
+        self._window_tokens = window_tokens
+        options = opening(memory, session_id, window_tokens=window_tokens, project=project)
+        self._chat = memory.conversation(session_id, **options)
+        self._async_chat = memory.aio.conversation(session_id, **options)
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """Return the items in order; with a `limit`, only the newest ones."""
@@ -61,12 +63,15 @@ class RefoldSession:
             settings = self.session_settings
             is_plain = isinstance(settings, dict)
             limit = cast("Item", settings).get("limit") if is_plain else getattr(settings, "limit", None)
+        with suppress(ReadOnly):  # A past state is shown with the budget that it had.
+            await self._settle_budget()
         items = [*map(_item_of, acceptable_messages(self._chat.window()))]
         return items if limit is None else items[max(len(items) - max(limit, 0), 0) :]
 
     async def add_items(self, items: list[Any]) -> None:
         """Add items after the existing ones, all or none."""
         copies = [dict(item) for item in items]
+        await self._settle_budget()
         with self.memory.acting(_ACTOR):
             if len(copies) == 1 and not _is_call_item(copies[0]):
                 await self._append(copies)
@@ -87,6 +92,12 @@ class RefoldSession:
         """Remove all items; the log keeps them."""
         with self.memory.acting(_ACTOR):
             await self._async_chat.clear_window()
+
+    async def _settle_budget(self) -> None:
+        """Give a session that had another budget the one of this object."""
+        if has_other_budget(self._chat, self._window_tokens):
+            with self.memory.acting(_ACTOR):
+                await self._async_chat.set_window_tokens(cast("int", self._window_tokens))
 
     async def _pop(self) -> Item | None:
         messages = self._chat.window()

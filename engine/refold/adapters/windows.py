@@ -1,12 +1,33 @@
-"""The messages of a window that adapters send to a framework."""
+"""The windows of conversations that adapters write to, and the messages of one that they send to a framework."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
-from refold import Message
+from refold import Conversation, InvalidInput, Memory, Message, checks
 
 UNBOUNDED_TOKENS: Final = 2**40
 """The budget of a window that shows every message."""
+
+
+def opening(
+    memory: Memory, conversation_id: str, *, window_tokens: int | None = None, project: str | None = None
+) -> dict[str, Any]:
+    """Return the options to take a conversation with: a new one gets the budget, or shows every message without one.
+
+    A conversation that was opened before keeps its budget.
+    """
+    budget = UNBOUNDED_TOKENS if window_tokens is None else checks.window_tokens(window_tokens)
+    options = {"window_tokens": budget, "project": project}
+    try:
+        memory.conversation(conversation_id, **options)
+    except InvalidInput:  # Raised again by whoever takes the conversation, unless the budget was the reason.
+        del options["window_tokens"]
+    return options
+
+
+def has_other_budget(chat: Conversation, window_tokens: int | None) -> bool:
+    """Return whether a conversation has another budget than the one that an adapter was given."""
+    return window_tokens is not None and chat.window_tokens != window_tokens
 
 
 def call_ids(messages: Iterable[Message]) -> set[str]:

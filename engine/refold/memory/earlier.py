@@ -628,7 +628,7 @@ class _NewestEvents:
     def is_retracted(self, message: Message, end: int) -> bool:
         """Return whether all that a message said was retracted at a seq, or all that the message it answers said.
 
-        What a model said counts, too, if it only repeats what was retracted later.
+        What a model said counts, too, if it repeats what was retracted later.
         """
         if not self._retractions.has_any:
             return False

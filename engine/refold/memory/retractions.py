@@ -1,7 +1,8 @@
-"""Retracted facts, and the messages that stated them or only repeat them, which contexts do not repeat. Pure."""
+"""Retracted facts, and the messages that stated or repeat them, which contexts do not repeat. Pure."""
 
+import re
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -17,6 +18,10 @@ _Key: TypeAlias = tuple[str, str]  # A stream, and the id of a memory or the key
 _NEVER: Final = 2**62
 _PROFILES: Final = "profile/"
 _TEXTS_COUNT: Final = 4_096  # Texts whose terms are cached.
+_SENTENCES: Final = re.compile(r"(?<=[.?!\u061f])\s+|(?<=[\u3002\uff01\uff1f])")
+_CLAUSES: Final = re.compile(
+    r"[;:\u2013\u2014]\s|,\s(?=\s*(?:so|and|but|because|since|which|while|as|then)\b)|[\uff1b\uff0c]"
+)
 
 TYPES: Final = (
     *(MemoriesCleared, MemoryAdded, MemoryDeleted, MemoryMerged, MemoryUpdated),
@@ -140,10 +145,11 @@ class Retractions:
         return bool(self._retracted) and self._first_seq < seq < self._retracted[-1].turns[0]
 
     def repeats(self, seq: int, text: str, question: Callable[[], str], scope: str, at: int) -> bool:
-        """Return whether what a model said at a seq only says again what was retracted later, by another seq.
+        """Return whether what a model said at a seq says again what was retracted later, by another seq.
 
-        `scope` is the project of its conversation, beside whose facts those of profiles count. It may answer a
-        question. A fact that still holds may say the same.
+        A clause that says only that is enough: a user who has a fact forgotten wants to read it nowhere. `scope` is the
+        project of its conversation, beside whose facts those of profiles count. It may answer a question. A fact that
+        still holds may say the same.
         """
         for fact in self._retracted[self._indexed_count :]:
             for term in _terms_of(fact.content):
@@ -154,12 +160,12 @@ class Retractions:
         if not facts:
             return False
         asked = question()
-        if not any(fact.is_said_by(text, asked) for fact in facts):
+        said = [each for each in _clauses_of(text) if any(fact.is_said_by(each, asked) for fact in facts)]
+        if not said:
             return False
-        current = (
-            fact for each in self._facts.values() for fact in each if fact.seq <= at and not fact.is_retracted(at)
-        )
-        return not any(_is_of(fact, scope) and fact.implies(text, asked) for fact in current)
+        known = (fact for each in self._facts.values() for fact in each if fact.seq <= at and not fact.is_retracted(at))
+        current = [fact for fact in known if _is_of(fact, scope)]
+        return any(not any(fact.implies(each, asked) for fact in current) for each in said)
 
     def hides(self, seq: int, line: str | None, at: int) -> bool:
         """Return whether every fact that a message had stated by a seq was retracted by then.
@@ -171,6 +177,15 @@ class Retractions:
         facts = [fact for fact in told if line is None or (fact.passage or "") in line]
         is_withdrawing = self._withdrawing.get(seq, _NEVER) <= at
         return (bool(facts) or is_withdrawing) and all(fact.is_retracted(at) for fact in facts)
+
+
+def _clauses_of(text: str) -> Iterator[str]:
+    """Yield a text, its sentences, and the clauses of these that can stand alone; a list of things is no clauses."""
+    yield text
+    for line in text.splitlines():
+        for sentence in _SENTENCES.split(line):
+            yield sentence
+            yield from _CLAUSES.split(sentence)
 
 
 def _is_of(fact: _Statement, scope: str) -> bool:

@@ -162,3 +162,15 @@ def test_a_merged_memory_goes_with_each_message_that_it_comes_from(memory: Memor
     assert project.count() == 1
     memory.erase([said[0]])
     assert contents(memory) == []
+
+
+def test_an_answer_to_an_erased_question_and_messages_of_a_base_are_cited(memory: Memory) -> None:
+    said = talk(memory, ("bob", "What opens the cellar?"), (None, OPENS), ("ann", NUTS))
+    memory.erase([said[0]])
+    learn(memory, badge_4711_opens_the_cellar=[1])
+    assert set(cited(memory, said)["badge 4711 opens the cellar"]) >= {2}
+    fork = memory.conversation("room").fork("fork")
+    fork.append("user", "Nuts are fine for me.", name="bob")
+    learner = Learner(bob_likes_nuts=[1])
+    assert len(extract(fork, learner, memory=memory).ids) == 1
+    assert memory.project("acme").list()[-1].speaker == "bob"

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
+from itertools import islice
 from math import log1p
 from typing import Final, NamedTuple
 
@@ -22,6 +23,8 @@ from refold.views.session import FindingNoted, TaskDescribed
 from refold.views.state import StateSet
 
 _NOTES: Final = (TaskDescribed, FindingNoted, StateSet)
+_QUESTIONS_COUNT_MAX: Final = 64  # Questions in a row that one answer may be for.
+_KNOWN_COUNT_MAX: Final = 512  # Notes from before a page, more than a model is shown of them.
 _EMPTY_TERMS: Final = frozenset(("user",))  # Models begin most facts with it.
 _RUNS: Final = re.compile(r"\w+")
 
@@ -37,15 +40,15 @@ class Provenance(NamedTuple):
     message: Message | None = None
 
 
-class Note(NamedTuple):
+class SessionNote(NamedTuple):
     """A note about the session, or its first question, which stands for its task: its seq and text."""
 
     seq: int
     text: str
 
 
-class Turn(NamedTuple):
-    """What a message belongs to: the user who said it or was answered, and the questions that it can answer."""
+class MessageTurn(NamedTuple):
+    """The turn of a message: the user who said it or was answered, and the questions that it can answer."""
 
     speaker: str | None
     questions: tuple[int, ...] = ()
@@ -55,7 +58,11 @@ class Material:
     """What a model reads at once: a page of messages, and the notes about their session."""
 
     def __init__(
-        self, messages: Sequence[Message], turns: Sequence[Turn], notes: Sequence[Note], known: Sequence[Note]
+        self,
+        messages: Sequence[Message],
+        turns: Sequence[MessageTurn],
+        notes: Sequence[SessionNote],
+        known: Sequence[SessionNote],
     ) -> None:
         """Take also the turn of each message, and the notes that are known from before."""
         self.messages: Final = messages
@@ -63,6 +70,7 @@ class Material:
         self._turns = turns
         self._notes = notes
         self._known = known
+        self._terms_by_seq: dict[int, dict[str, None]] = {}
 
     @classmethod
     def of(cls, chat: Conversation, page: Sequence[Message], read: int) -> "Material":
@@ -70,36 +78,43 @@ class Material:
 
         Without a page, the speakers are all users of the conversation.
         """
-        asked: dict[int, Turn] = {}
-        turns: dict[int, Turn] = {}
-        notes: list[Note] = []
-        pages, turn, is_answered = {message.seq for message in page}, Turn(None), False
+        asked: list[str | None] = []
+        turns: dict[int, MessageTurn] = {}
+        questions, is_answered, seqs = list[int](), False, {message.seq for message in page}
+        tasks, fresh, known = list[SessionNote](), list[SessionNote](), dict[str | int, SessionNote]()
         for event, stamp in chat.events():
             if isinstance(event, MessageAppended):
                 message = Message(event, stamp)
                 if is_question(message):
-                    if not asked and stamp.seq not in pages:
-                        notes.append(Note(stamp.seq, text_of(message)))
-                    turn = Turn(event.name, (stamp.seq,) if is_answered else (*turn.questions, stamp.seq))
-                    asked[stamp.seq] = turn
+                    if not asked and stamp.seq not in seqs:
+                        tasks.append(SessionNote(stamp.seq, text_of(message)))
+                    questions = [stamp.seq] if is_answered else [*questions, stamp.seq][-_QUESTIONS_COUNT_MAX:]
+                    asked.append(event.name)
                 is_answered = is_answer(message)
-                if stamp.seq in pages:
-                    turns[stamp.seq] = turn
+                if stamp.seq in seqs:
+                    turns[stamp.seq] = MessageTurn(asked[-1] if asked else None, tuple(questions))
             elif isinstance(event, _NOTES) and not stamp.erased:
-                notes.append(Note(stamp.seq, _text_of_note(event)))
-        fresh = [note for note in notes if note.seq > read and note.seq not in asked]
-        known = [note for note in notes if note not in fresh]
-        in_page: list[Turn] = []
+                note = SessionNote(stamp.seq, _text_of_note(event))
+                if stamp.seq > read:
+                    fresh.append(note)
+                elif isinstance(event, TaskDescribed):
+                    tasks.append(note)
+                else:  # Of a key of the state, the model is shown the newest value.
+                    key = event.key if isinstance(event, StateSet) else stamp.seq
+                    known.pop(key, None)
+                    known[key] = note
+        in_page: list[MessageTurn] = []
         for message in page:
-            before = in_page[-1] if in_page else Turn(None)  # A fork has messages of no event of its own.
-            own = Turn(message.name, (message.seq,)) if is_question(message) else before
+            before = in_page[-1] if in_page else MessageTurn(None)  # A fork has messages of no event of its own.
+            own = MessageTurn(message.name, (message.seq,)) if is_question(message) else before
             in_page.append(turns.get(message.seq, own))
-        return cls(page, in_page or list(asked.values()), fresh, known)
+        newest = islice(reversed(known.values()), _KNOWN_COUNT_MAX)
+        return cls(page, in_page or [MessageTurn(name) for name in asked], fresh, [*tasks, *newest])
 
     @property
     def sources(self) -> tuple[int, ...]:
         """The seqs of all notes and messages."""
-        return _cited(self._notes, {message.seq for message in self.messages})
+        return _source_seqs(self._notes, {message.seq for message in self.messages})
 
     def provenance_of(self, text: str, numbers: Sequence[int] = ()) -> Provenance:
         """Return what the text of a lesson comes from; a model named messages by their numbers, which count from 1."""
@@ -108,7 +123,7 @@ class Material:
         cited, notes = self._cite(terms, weights, {number - 1 for number in numbers})
         replies = (place for place in cited if not is_question(self.messages[place]))
         asked = {seq for place in replies for seq in self._turns[place].questions}
-        sources = _cited(notes, asked.union(self.messages[place].seq for place in cited))
+        sources = _source_seqs(notes, asked.union(self.messages[place].seq for place in cited))
         quoted = self._best(terms, weights, cited)
         if quoted is None:
             occurred_ns = self.messages[-1].occurred_ns if self.messages else None
@@ -119,7 +134,7 @@ class Material:
 
     def _cite(
         self, terms: Collection[str], weights: Mapping[str, float], named: set[int]
-    ) -> tuple[set[int], Sequence[Note]]:
+    ) -> tuple[set[int], Sequence[SessionNote]]:
         """Return the places of the messages that a lesson cites, and the notes.
 
         With the messages that the model names, these are all others that have words of the lesson which no user says in
@@ -132,21 +147,26 @@ class Material:
             said = [self._terms[place] for place in named if is_question(self.messages[place])]
             said += [_terms_in(self.speakers[place] or "") for place in named]
             own = {term for term in own if not any(term in each for each in said)}
-            notes = [*self._noted(self._notes, own), *self._noted(self._known, own)]
+            notes = [*self._notes_with(self._notes, own), *self._notes_with(self._known, own)]
         else:
             best = self._best(terms, weights, everything)
             is_close = best is not None and self._weigh(best, weights) > 0
             speaker = self.speakers[best] if is_close and best is not None else None
             of_nobody = {place for place in everything if not self._turns[place].questions}
             named = everything if speaker is None else self._places_of({speaker}) | of_nobody
-            notes = [*self._notes, *self._noted(self._known, own)]
+            notes = [*self._notes, *self._notes_with(self._known, own)]
         spoken = {self.speakers[place] for place in named}
         mentioned = {name for name in {*self.speakers} - spoken if name and _terms_in(name).keys() <= {*terms}}
         others = {place for place in everything if not own.isdisjoint(self._terms[place])}
         return named | others | self._places_of(mentioned), sorted(notes)
 
-    def _noted(self, notes: Iterable[Note], terms: AbstractSet[str]) -> Iterator[Note]:
-        return (note for note in notes if not terms.isdisjoint(_terms_in(note.text)))
+    def _notes_with(self, notes: Iterable[SessionNote], terms: AbstractSet[str]) -> Iterator[SessionNote]:
+        return (note for note in notes if terms and not terms.isdisjoint(self._note_terms(note)))
+
+    def _note_terms(self, note: SessionNote) -> dict[str, None]:
+        if note.seq not in self._terms_by_seq:
+            self._terms_by_seq[note.seq] = _terms_in(note.text)
+        return self._terms_by_seq[note.seq]
 
     def _places_of(self, names: Collection[str | None]) -> set[int]:
         return {place for place, name in enumerate(self.speakers[: len(self.messages)]) if name in names}
@@ -202,7 +222,7 @@ class Material:
         return quote[max(begin, 0) :][:EXTRACTED_CONTEXT_CHARS_MAX]
 
 
-def _cited(notes: Iterable[Note], seqs: AbstractSet[int]) -> tuple[int, ...]:
+def _source_seqs(notes: Iterable[SessionNote], seqs: AbstractSet[int]) -> tuple[int, ...]:
     """Return the seqs of notes, and after them those of messages."""
     return (*(note.seq for note in notes if note.seq not in seqs), *sorted(seqs))[-SOURCES_COUNT_MAX:]
 

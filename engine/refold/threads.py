@@ -5,12 +5,13 @@ inner lock leaves that lock held forever. Their replacements here are one C call
 """
 
 import _thread
+import os
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar, cast
-from weakref import ref
+from weakref import WeakSet, ref
 
 from refold.errors import InvalidInput, StoreError
 
@@ -188,7 +189,20 @@ def enter_once(lock: "threading.RLock") -> "threading.RLock":
     return lock
 
 
-def free_lock(lock: object) -> None:
-    """Free a lock in a forked child, where the thread that holds it may not exist."""
-    reinit: Callable[[], None] = getattr(lock, "_at_fork_reinit")  # noqa: B009 - as the standard library does
-    reinit()
+_freed_at_fork: Final["WeakSet[threading.RLock]"] = WeakSet()
+
+
+def forkable_lock() -> "threading.RLock":
+    """Make a lock that is free in a forked child, so that a call there is refused instead of waiting for ever."""
+    lock = threading.RLock()
+    _freed_at_fork.add(lock)
+    return lock
+
+
+def _free_locks() -> None:
+    for lock in _freed_at_fork:
+        reinit: Callable[[], None] = getattr(lock, "_at_fork_reinit")  # noqa: B009 - as the standard library does
+        reinit()
+
+
+os.register_at_fork(after_in_child=_free_locks)

@@ -126,3 +126,67 @@ def test_a_child_opens_another_store_though_a_thread_was_opening_one(tmp_path: P
     command = [sys.executable, "-c", OPENING, str(tmp_path / "store")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
+
+
+BUSY = """
+import os, sys, threading, time, warnings
+from refold import Closed, Memory
+warnings.simplefilter("ignore")
+memory = Memory(sys.argv[1])
+project, chat = memory.project("p"), memory.conversation("c")
+with memory.batch():
+    for number in range(50):
+        project.add(f"fact {number}")
+errors, is_over = [], False
+def work(verbs):
+    while not is_over:
+        for verb in verbs:
+            try:
+                verb()
+            except Exception as error:
+                errors.append(repr(error))
+READS = [lambda: project.search("fact"), lambda: memory.search_messages("hey"), lambda: memory.why("hey"), chat.window]
+READS += [lambda: memory.context(chat, query="hey"), lambda: repr(memory), lambda: memory.head, memory.flush]
+WRITES = [lambda: chat.append("user", "hey"), lambda: project.add(f"fact {time.time_ns()}")]
+ALL = READS + WRITES
+for verb in ALL:
+    verb()  # Modules are loaded before the fork: a child may not inherit Python's own lock of one.
+threads = [threading.Thread(target=work, args=(verbs,)) for verbs in (READS, READS, WRITES, WRITES)]
+for thread in threads:
+    thread.start()
+for place in range(40):
+    child = os.fork()
+    if not child:
+        for verb in ALL:
+            try:
+                verb()
+            except Closed:
+                continue
+            except BaseException as error:
+                print(place, repr(error), flush=True)
+                os._exit(1)
+            if verb is not READS[5]:
+                print(place, ALL.index(verb), "was not refused", flush=True)
+                os._exit(2)
+        os._exit(0)
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            break
+        time.sleep(0.005)
+    else:
+        print("the child hangs", place, flush=True)
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+is_over = True
+for thread in threads:
+    thread.join()
+print("done", errors)
+"""
+
+
+@pytest.mark.slow
+def test_a_child_of_a_busy_parent_is_refused_at_once_and_does_it_no_harm(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BUSY, str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1_300, check=False)
+    assert (done.stdout, done.returncode) == ("done []\n", 0), done.stderr

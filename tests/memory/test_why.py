@@ -19,6 +19,7 @@ from refold.message import MessageAppended
 from refold.views.board import MESSAGES_KEPT
 from tests.memory.fold_by_hand import Fate, fates, fill
 from tests.support.bounds import lowered
+from tests.support.steps import steps_of
 
 REFOLD = Path(fold.__file__).parent
 
@@ -1043,3 +1044,16 @@ def test_a_note_in_a_fork_came_with_its_own_event(memory: Memory) -> None:
     for name in ("f", "g"):
         answer = memory.why("to remember", conversation=name)
         assert (answer.is_there, told(answer)) == (True, [("came", came)])
+
+
+def test_the_subjects_of_a_text_are_found_in_linear_time() -> None:
+    def steps(count: int) -> int:
+        with Memory() as memory:
+            with memory.batch():
+                for number in range(count):
+                    memory.conversation("c").append("user", f"word {number}", tokens=1)
+            return steps_of(lambda: memory.why("word"))
+
+    steps(10)
+    few, many = steps(250), steps(1_000)
+    assert many < 5 * few

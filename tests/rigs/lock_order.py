@@ -121,7 +121,9 @@ def recorded() -> Generator[LockOrder]:
 
     def maker(make: Callable[[], Any]) -> Callable[[], Any]:
         def made() -> Any:
-            frame = sys._getframe(1)
+            frame: FrameType = sys._getframe(1)
+            while frame.f_globals.get("__name__") == "refold.threads" and frame.f_back is not None:
+                frame = frame.f_back
             module = frame.f_globals.get("__name__", "")
             if not module.startswith("refold"):
                 return make()

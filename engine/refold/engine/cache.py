@@ -5,7 +5,6 @@ keeps as a running sum. Above the bound, streams that were not used recently are
 loaded again from rows and tail on demand. Which streams are in RAM changes no answer.
 """
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -31,7 +30,7 @@ from refold.limits import (
 )
 from refold.log.protocol import Log, Row
 from refold.log.record import SEQ
-from refold.threads import enter_once
+from refold.threads import enter_once, forkable_lock
 
 if TYPE_CHECKING:
     from refold.index.index import Indexes
@@ -251,7 +250,7 @@ class LazyIndex:
 
     def __init__(self, make: Callable[[], "Indexes"]) -> None:
         self._make = make
-        self._lock = threading.RLock()
+        self._lock = forkable_lock()
         self._indexes: Indexes | None = None
         self.is_torn = False
         """Whether a change to its rows was interrupted; they are then dropped before the next use."""

@@ -232,6 +232,7 @@ class Engine:
         """Refuse all further use: LMDB and the locks belong to the process that forked this one."""
         self._is_disowned = True
         self.reader.closed, self.reader.is_writable = FORKED, False
+        self.writer.disown()
         self.reader.index.disown()
         if self._subscriptions is not None:
             self._subscriptions.disown()

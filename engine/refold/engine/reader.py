@@ -46,6 +46,7 @@ from refold.limits import (
 )
 from refold.log.protocol import Log, Row
 from refold.log.record import BRANCH, MARK_COMMAND, NO_LINK, SEQ, Record, keyed_hash
+from refold.threads import forkable_lock
 from refold.views.facts import FACTS
 from refold.views.store import SETTINGS, Branch
 
@@ -164,7 +165,7 @@ class Reader:
         self.memory_bytes = memory_bytes
         self.clock_ns = clock_ns
         self.random_bytes = random_bytes
-        self.state_lock = threading.RLock()
+        self.state_lock = forkable_lock()
         self.index = LazyIndex(self._new_index)
         self.closed = ""
         """Why the memory can no longer be used, with the next step; follows "this memory". Empty while it can."""

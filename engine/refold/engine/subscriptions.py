@@ -19,7 +19,7 @@ from refold.engine.reader import Reader
 from refold.errors import Closed, InvalidInput, StoreError
 from refold.event import Recorded
 from refold.limits import POLL_MS
-from refold.threads import NO_THREAD, Bell, Worker
+from refold.threads import NO_THREAD, Bell, Worker, forkable_lock
 
 Subscriber: TypeAlias = Callable[[Recorded], Any]
 
@@ -149,7 +149,7 @@ class Subscriptions:
         self._restart()
 
     def _restart(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = forkable_lock()
         self._bell = Bell()
         """Rung by each commit."""
         self._active: tuple[_Delivery, ...] = ()

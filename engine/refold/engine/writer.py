@@ -42,6 +42,7 @@ from refold.limits import (
     TURNS_COUNT_MIN,
 )
 from refold.log.protocol import LogTurn, Row, TurnLost
+from refold.threads import forkable_lock
 
 T = TypeVar("T")
 
@@ -95,7 +96,7 @@ class Writer:
         self._is_crowded = False
         """Whether another process wrote between this one's last two commits."""
         self._queue: deque[Ticket] = deque()
-        self._lead = threading.RLock()
+        self._lead = forkable_lock()
         self._leads: Callable[[], bool] = self._lead._is_owned  # type: ignore[attr-defined]  # noqa: SLF001
         """Returns whether this thread is the leader, which must not wait for itself."""
         self._callers = 0
@@ -177,6 +178,11 @@ class Writer:
             return True
         finally:
             reader.is_writing = False
+
+    def disown(self) -> None:
+        """Forget the commits of the parent's threads in a forked child, which has none of them."""
+        self._queue.clear()
+        self._is_crowded = self._reader.is_writing = False
 
     # The queue.
 

@@ -53,7 +53,7 @@ from refold.log.lmdb_file import (
     txnids_of,
 )
 from refold.log.protocol import StoreGone, TurnLost
-from refold.threads import FORKED, free_lock, run_uninterrupted
+from refold.threads import FORKED, forkable_lock, run_uninterrupted
 
 # The turnstile: a lock in front of LMDB's own, which a writer holds during its turn.
 #
@@ -759,7 +759,7 @@ class Environment:
 
 open_environments: Final[dict[tuple[int, int], Environment]] = {}
 """The environments of this process, by the identity of their files."""
-open_lock = threading.RLock()
+open_lock = forkable_lock()
 """Held to open and to close; reentrant, because a handle that is collected meanwhile gives its share back."""
 
 
@@ -772,7 +772,6 @@ def _leave_to_parent() -> None:
 
     Dropping one would release its reader's slot in LMDB's table, which belongs to the parent.
     """
-    free_lock(open_lock)
     for identity, environment in open_environments.items():
         _of_parent.add(identity)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(environment.env))

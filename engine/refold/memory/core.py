@@ -1,6 +1,5 @@
 """The core that all handles of a memory share, and the base class of the handles on a stream."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
@@ -23,7 +22,7 @@ from refold.memory.options import MutationOptions, parse_options
 from refold.memory.references import sources_of
 from refold.message import Message
 from refold.text import TokenCounter
-from refold.threads import enter_once
+from refold.threads import enter_once, forkable_lock
 from refold.views.base import V
 from refold.views.profile import Note
 from refold.views.window import POLICY
@@ -95,7 +94,7 @@ class Core:
         self._embedding: Embedding | None = None
         self._switches: list[tuple[int, int, Embedding]] = []
         """On the main line's core, for each reembedding: its branch, its seq, and the embedding in use from then on."""
-        self._switching = threading.RLock()
+        self._switching = forkable_lock()
         self._unsettled: tuple[int, int, Embedding] | None = None
         """On the main line's core: a reembedding that was interrupted, with the head before its last commit."""
         self.watches: list[Watch] = [] if main is None else main.watches

@@ -10,7 +10,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice, takewhile
-from threading import RLock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from refold.engine.reader import Reader
@@ -28,7 +27,7 @@ from refold.memory.scope_block import ROLES, ScopeBlock
 from refold.memory.turns import is_answer, is_question
 from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.text import words
-from refold.threads import enter_once
+from refold.threads import enter_once, forkable_lock
 from refold.views.session import SESSION
 from refold.views.store import DEFAULTS
 
@@ -170,7 +169,7 @@ class EarlierMessages:
     def __init__(self, core: "Core") -> None:
         self._core = core
         self._reader = core.engine.reader
-        self._lock = RLock()
+        self._lock = forkable_lock()
         self._newest: dict[int, _NewestEvents] = {}
         self._erased_count = 0
 

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from threading import RLock
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -36,7 +35,7 @@ from refold.memory.lineage import Lineage, by_stream
 from refold.memory.snapshot import is_embedded
 from refold.message import ROLES, Message, MessageReplaced, messages_of
 from refold.text import countable_texts
-from refold.threads import enter_once
+from refold.threads import enter_once, forkable_lock
 from refold.views.session import EmbeddingChanged
 
 if TYPE_CHECKING:
@@ -195,7 +194,7 @@ class MessageIndexes:
 
     def __init__(self, core: "Core") -> None:
         self._reader = core.engine.reader
-        self._lock = RLock()
+        self._lock = forkable_lock()
         self._filled: OrderedDict[str, _IndexState] = OrderedDict()
         self._erased_count = 0
         self._known = _KnownTerms()

@@ -14,7 +14,7 @@ from refold.errors import StoreBusy
 from refold.limits import MEMORY_BYTES_DEFAULT, OPEN_WAIT_SECONDS_MAX
 from refold.log.commits import hide_password, is_address
 from refold.memory.core import ClosedEngine, Core
-from refold.threads import LOOK_SECONDS, free_lock
+from refold.threads import LOOK_SECONDS, forkable_lock
 
 if TYPE_CHECKING:
     from refold.embedders import Embedder
@@ -44,20 +44,12 @@ def _options(terms: Terms) -> dict[str, object]:
     return {"durability": durability, "embedder": described or "built-in", **options}
 
 
-_opening: "Final[WeakValueDictionary[str, threading.RLock]]" = WeakValueDictionary()
+_opening: Final["WeakValueDictionary[str, threading.RLock]"] = WeakValueDictionary()
 """Locks by path, each held while the store there is opened, so that two threads open it once."""
-_holding: Final = threading.RLock()
+_holding: Final = forkable_lock()
 """Held briefly while the holders of any store change, or the locks above."""
 _shares: "WeakSet[Share]" = WeakSet()
 """The stores in directories that this process opened for writing."""
-
-
-def _free_locks() -> None:
-    _opening.clear()
-    free_lock(_holding)
-
-
-os.register_at_fork(after_in_child=_free_locks)
 
 
 class Share:
@@ -138,7 +130,7 @@ def open_core(place: str | None, terms: Terms, *, readonly: bool, cache: str | N
         return _open(place, terms, is_shared=False, readonly=readonly, cache=cache, **own)
     until = time.monotonic() + OPEN_WAIT_SECONDS_MAX
     with _holding:
-        opening = _opening.setdefault(os.path.realpath(place), threading.RLock())
+        opening = _opening.setdefault(os.path.realpath(place), forkable_lock())
     while True:
         with opening:
             share = _find_share(place)

@@ -152,6 +152,24 @@ def _find_note(core: Core, note: Note, at: int) -> Subject:
     raise NotFound(f"no journal has the note {checks.brief(note.text)} at seq {at}")
 
 
+class _Subjects(dict[Subject, None]):
+    """Subjects in the order in which they were found."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: dict[tuple[str, ...], Subject] = {}
+
+    def add(self, subject: Subject) -> None:
+        """Add a subject."""
+        self[subject] = None
+        self._first.setdefault(subject[:3], subject)
+
+    def add_once(self, subject: Subject) -> None:
+        """Add a subject, unless it was found before, at an earlier event; values of keys are subjects of their own."""
+        if not subject.key or subject.kind in KEY_KINDS or subject[:3] not in self._first:
+            self.add(subject)
+
+
 def _find_by_text(core: Core, text: str, conversation: str | None, at: int, *, has_values: bool) -> list[Subject]:
     """Return the subjects that have the text as id or key, or else those whose events contain it."""
     if not text:
@@ -160,7 +178,7 @@ def _find_by_text(core: Core, text: str, conversation: str | None, at: int, *, h
     if files:
         return files
     stream = None if conversation is None else f"conversation/{conversation}"
-    found, named, whole = dict[Subject, None](), dict[Subject, None](), set[tuple[str, ...]]()
+    found, named, whole = _Subjects(), _Subjects(), set[tuple[str, ...]]()
     searched: list[tuple[str | None, int]] = [(None, at)] if stream is None else [*origins(core, stream, at)]
     searched += [] if conversation is None else [(session_board(conversation), at)]
     for own, until in searched:
@@ -170,19 +188,19 @@ def _find_by_text(core: Core, text: str, conversation: str | None, at: int, *, h
                 known = subject if stream is None or is_on_board else subject._replace(stream=stream)
                 key = known.key.partition("@")[0] if is_on_board else known.key
                 if known.kind in KEY_KINDS and key == text:
-                    named[known._replace(seq=0)] = None
+                    named.add(known._replace(seq=0))
                 elif known.key == text or _is_skill_named(recorded.event, text):
-                    named[_dedupe(named, known._replace(is_whole=True))] = None
+                    named.add_once(known._replace(is_whole=True))
                 elif known.kind == "message":
-                    found[_dedupe(found, known._replace(text=text))] = None
+                    found.add_once(known._replace(text=text))
                     if not _says(recorded, known.key, text):
                         whole.add(known[:3])
                 elif known.kind not in _LASTING:
-                    found[_dedupe(found, known)] = None
+                    found.add_once(known)
                 elif has_values and _is_in_passage(recorded.event, text):
-                    found[known] = None
+                    found.add(known)
                 else:
-                    found[_dedupe(found, known._replace(text=text))] = None
+                    found.add_once(known._replace(text=text))
                     if not holds_text(recorded.event, known.key, text):
                         whole.add(known[:3])
     if any(each.kind == "skill" and each.key != text for each in named):  # One that was learned has an id.
@@ -217,12 +235,6 @@ def _offered_skills(recorded: Recorded, text: str) -> list[Subject]:
     else:
         names = list(event.names) if isinstance(event, SkillsSelected) else []
     return [Subject("skill", SKILLS_STREAM, text, max(stamp.seq - 1, 1))] if text in names else []
-
-
-def _dedupe(known: Iterable[Subject], subject: Subject) -> Subject:
-    """Return a subject as it was first found, with the seq of the first event that is about it."""
-    is_value = not subject.key or subject.kind in KEY_KINDS
-    return subject if is_value else next((each for each in known if each[:3] == subject[:3]), subject)
 
 
 # Contents: between which events a memory held what a subject stands for.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heappop, heappush
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Final, cast
 
 from refold import checks
@@ -335,7 +335,10 @@ def summarize(
         return None if noted is None else _summary(noted)
     before: Window = core.read(stream, lambda state: state.part(WINDOW).copy(), None)
     live = {each.id: each for each in before.live()}
-    left = [each for each in history(core, stream, None, before.summarized, None, None) if each.id not in live]
+    # What left before an earlier message does is for a later summary, since each one goes on where the last one ended.
+    first = next((each.id for each in live.values() if before.owners.get(each.id, each.id) not in before.pinned), None)
+    since = takewhile(lambda each: each.id != first, history(core, stream, None, before.summarized, None, None))
+    left = [each for each in since if each.id not in live]
     if not left:
         return None
     previous = live.get(before.summary)

@@ -1,8 +1,9 @@
 """The token-bounded window: the messages of a conversation that fit its budget, by default the newest ones.
 
 Eviction removes whole groups while the sum is over the budget, and nothing more; policy 1 removes them from the front.
-An assistant message with tool calls and the messages that answer them are one group, at the place of its first member.
-A group with a pinned member is skipped, and leaves only when the window is cleared. The fold recomputes evictions from
+A group that would not fit beside the pinned ones alone leaves first, since no other could make room for it. An
+assistant message with tool calls and the messages that answer them are one group, at the place of its first member. A
+group with a pinned member is skipped, and leaves only when the window is cleared. The fold recomputes evictions from
 structural fields alone, so neither erasure nor a constructor argument can change one.
 """
 
@@ -270,6 +271,31 @@ class Window:
         elif event.pinned:
             self.pinned.add(leader)
             self.pinned_tokens += sum(member.event.tokens for member in self.members.get(leader, (message,)))
+
+    @property
+    def room(self) -> int:
+        """The tokens that one group can take: what the pinned groups leave of the limit."""
+        return self.limit - self.pinned_tokens
+
+    def remove_unfit(self, newest: MessageAppended | None) -> None:
+        """Drop the groups that would not fit if all others left.
+
+        If the newest message is given, it has just entered, and only its group can be such, unless it is pinned.
+        """
+        room = self.room
+        if newest is not None and newest.answers is None and not newest.pinned:
+            if newest.tokens > room:
+                self.remove(newest.id)
+            return
+        leader_id = None if newest is None else self.owners.get(newest.id, newest.id)
+        is_any = leader_id is None or leader_id in self.pinned
+        sizes: dict[str, int] = {}
+        for message in self.live() if is_any else self.members.get(leader_id, ()):
+            owner = self.owners.get(message.event.id, message.event.id)
+            sizes[owner] = sizes.get(owner, 0) + message.event.tokens
+        for each, size in sizes.items():
+            if size > room and each not in self.pinned:
+                self.remove(each)
 
     def evict(self) -> None:
         """Evict groups from the front while the sum is over the limit."""
@@ -653,9 +679,11 @@ EVICTION: Final = _Policies(
 """Eviction by the policy number that a conversation recorded when it was opened."""
 
 
-def _make_room(window: Window) -> None:
+def _make_room(window: Window, newest: MessageAppended | None = None) -> None:
     if window.pinned_tokens > window.window_tokens:
         window.release_pins()
+        newest = None
+    window.remove_unfit(newest)
     EVICTION[window.policy](window)
 
 
@@ -701,17 +729,17 @@ def _message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> N
     else:
         window.enter(message)
     if window.tokens > window.limit:
-        _make_room(window)
+        _make_room(window, event)
 
 
 @WINDOW.on_run(MessageAppended)
 def _messages_appended(window: Window, stamps: Sequence[Stamp], events: Sequence[MessageAppended]) -> None:
-    # For messages without groups, the same ones are left whether the first ones leave after each append or after the
-    # last.
-    tokens, ranks = 0, window.ranks
+    # For messages without groups that fit, the same ones are left whether the first ones leave after each append or
+    # after the last.
+    tokens, ranks, room = 0, window.ranks, window.room
     is_plain = ranks is None or not (ranks.weights or window.pinned)
     for event in events:
-        if event.answers is not None or event.call_ids or event.pinned:
+        if event.answers is not None or event.call_ids or event.pinned or event.tokens > room:
             is_plain = False
             break
         tokens += event.tokens
@@ -726,7 +754,7 @@ def _messages_appended(window: Window, stamps: Sequence[Stamp], events: Sequence
         for message in map(Message, events, stamps):
             window.enter(message)
     if window.tokens > window.limit:
-        _make_room(window)
+        EVICTION[window.policy](window)  # Each of them fits.
 
 
 @WINDOW.on(WindowCleared)

@@ -18,9 +18,11 @@ class Learner:
     id = "fake:1"
 
     def __init__(self, **lessons: Any) -> None:
-        self.lessons, self.asked, self.schema = lessons, "", {}
+        self.lessons, self.asked = lessons, ""
+        self.schema: dict[str, Any] = {}
 
-    def complete_json(self, messages: Any, _: Any, schema: Any, **__: Any) -> JsonResult:
+    def complete_json(self, messages: Any, *arguments: Any, **_: Any) -> JsonResult:
+        schema = arguments[1]
         self.asked, self.schema = messages[0]["content"], schema["properties"]["memories"]["items"]
         fields = {"category": "fact", "keywords": ["it"], "importance": 0.9}
         items = [
@@ -46,7 +48,7 @@ def learn(memory: Memory, **lessons: Any) -> Learner:
 def cited(memory: Memory, said: list[Message]) -> dict[str, list[int]]:
     """Return, by content, the numbers of the messages that a memory cites."""
     numbers = {message.seq: number for number, message in enumerate(said, 1)}
-    rows = [memory.event(entry.seq).event for entry in memory.project("acme").list() if entry.seq]
+    rows: list[Any] = [memory.event(entry.seq).event for entry in memory.project("acme").list() if entry.seq]
     return {str(row.content): [numbers.get(seq, 0) for seq in row.sources] for row in rows}
 
 

@@ -391,6 +391,25 @@ def test_a_context_of_the_past_is_what_it_was(memory: Memory) -> None:
     assert past.context(past.conversation("c")).text == then.text
 
 
+def test_a_context_of_the_past_is_of_the_day_that_it_was_then() -> None:
+    clock = Clock()
+    memory = Memory(clock_ns=clock)
+    chat = memory.conversation("c")
+    memory.journal().append("Chose LMDB.")
+    chat.append("user", "What did I decide?")
+    head, then = memory.head, memory.context(chat)
+    assert "Chose LMDB." in then.text
+    clock.advance(30 * 86_400)
+    memory.journal().append("Chose another.")
+    past, scenario = memory.at(head), memory.what_if(until=head).memory
+    contexts = [
+        past.context(past.conversation("c")),
+        memory.context(chat.at(head)),
+        scenario.context(scenario.conversation("c")),
+    ]
+    assert [(each.text, each.recipe.day) for each in contexts] == [(then.text, then.recipe.day)] * 3
+
+
 # What was shown.
 
 

@@ -423,6 +423,16 @@ class TestWhenItOccurred:
         with pytest.raises(InvalidInput):
             memory.at(occurred=dates.datetime(2024, 1, 1))  # noqa: DTZ001 - that is what is wrong
 
+    def test_it_is_the_day_that_is_looked_at(self) -> None:
+        memory = Memory()
+        day = dates.datetime(2024, 3, 1, 12, tzinfo=dates.UTC)
+        memory.journal().append("Chose LMDB.", occurred=day)
+        memory.conversation("chat").append("user", "What did I decide?", occurred=day)
+        then = memory.at(occurred=day)
+        assert [note.text for note in then.journal().recent()] == ["Chose LMDB."]
+        context = then.context(then.conversation("chat"))
+        assert (context.recipe.day, "Chose LMDB." in context.text) == ("2024-03-01", True)
+
 
 def test_tasks_have_scenarios_too() -> None:
     async def ask(memory: Any) -> Any:

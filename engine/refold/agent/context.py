@@ -54,8 +54,9 @@ from refold.memory import turns, wires
 from refold.memory.conversation import Conversation, check_own
 from refold.memory.core import Core, core_of
 from refold.memory.earlier import Earlier, asker_of, criteria_of
+from refold.memory.handles import today_of
 from refold.memory.memory import Memory
-from refold.memory.options import day_at, days_before
+from refold.memory.options import days_before
 from refold.memory.project import Project
 from refold.message import INJECTED_KEY, PROMPT_ROLES, Message, text_of, with_preface
 from refold.text import sha256
@@ -321,6 +322,7 @@ class _ContextRequest(NamedTuple):
     profile: str
     journal: str
     topics: tuple[str, ...]
+    day: str
 
 
 # Without a query, memories come in an order that does not depend on the time.
@@ -356,7 +358,8 @@ def context(
     names = tools if tools is None or isinstance(tools, ToolRegistry) else checks.texts(tools, "tools", "a tool")
     topics = _topics(memory.tools if names is None else names, is_mirrored=is_mirrored)
     memory, chat = _freeze_both(memory, core, chat)
-    request = _ContextRequest(query, project, _check_budget(budget), skills, profile, journal, topics)
+    day = today_of(core, core_of(memory)[1])
+    request = _ContextRequest(query, project, _check_budget(budget), skills, profile, journal, topics, day)
     for _ in range(REDO_COUNT_MAX):
         seq = memory.head
         built = _build(memory, core, chat, request, seq)
@@ -393,7 +396,7 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
         seq=seq,
         project=request.project or chat.project or "default",
         query=request.query,
-        day=day_at(core.engine.reader.now_ns(), core.timezone),
+        day=request.day,
         timezone=core.timezone,
         profile=request.profile,
         journal=request.journal,

@@ -68,6 +68,7 @@ class Core:
         "embedder",
         "engine",
         "leave",
+        "moment_ns",
         "new_id",
         "own_watches",
         "path",
@@ -100,6 +101,7 @@ class Core:
         self.watches: list[Watch] = [] if main is None else main.watches
         self.own_watches: list[Watch] = []  # The subset of ``watches`` that ends with this memory.
         self.ranking: Ranking | None = None  # On a scenario's core: the default ranking of its searches.
+        self.moment_ns: int | None = None  # On the core of ``at(occurred=...)``: that time.
         self.branch = branch
         self.engine = engine
         self.new_id = engine.reader.new_id
@@ -256,6 +258,12 @@ class Core:
     def key(self, stream: str) -> str:
         """Return the key under which the engine knows a stream of this core's branch."""
         return key_of(self.branch, stream)
+
+    def now_ns(self, at: int | None) -> int:
+        """Return the time that a read refers to: now, or for a frozen handle the time of its seq or of ``occurred``."""
+        if at is None:
+            return self.engine.reader.now_ns()
+        return reader.time_at_seq(self.engine.reader.log, at) if self.moment_ns is None else self.moment_ns
 
     def read(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
         """Apply ``query`` to a stream's state: at a seq, in this context's batch, or live."""

@@ -8,7 +8,6 @@ import msgspec
 
 from refold import checks
 from refold.engine import batch as batches
-from refold.engine import reader
 from refold.engine.keys import KeyDecision, KeyMap, decide_delete, decide_set
 from refold.engine.origin import Origin
 from refold.engine.streams import STORE_STREAM
@@ -117,10 +116,8 @@ class Profile(Handle):
 
 
 def today_of(core: Core, at: int | None) -> str:
-    """Return the current day in the memory's time zone; for a frozen handle, the day of its seq."""
-    engine = core.engine
-    now_ns = engine.reader.now_ns() if at is None else reader.time_at_seq(engine.reader.log, at)
-    return day_at(now_ns, core.timezone)
+    """Return the current day in the memory's time zone; for a frozen handle, the day of its moment."""
+    return day_at(core.now_ns(at), core.timezone)
 
 
 class Journal(Handle):

@@ -405,7 +405,7 @@ _MemoriesPlan = Callable[[_ProjectMemories], Sequence[Event]]
 def decay(stream: ProjectStream, options: Options, *, dry_run: bool) -> Outcome:
     """Lower importance by the days since the last access or since the memory was added; no day counts twice."""
     sources = stream.core.sources(options.sources)
-    now_ns = stream.core.engine.reader.now_ns()
+    now_ns = stream.core.now_ns(stream.at)
 
     def plan(memories: _ProjectMemories) -> Sequence[Event]:
         rows = [row for entry in memories.entries.values() if (row := _decay_row(entry, now_ns)) is not None]

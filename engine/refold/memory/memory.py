@@ -445,7 +445,7 @@ class Memory:
         """Return the memory as it was at a seq or an aware datetime; mutating it raises ``ReadOnly``.
 
         ``occurred`` (nanoseconds or an aware datetime) leaves out events that happened later, whenever they were
-        recorded: imported sessions can be seen as of the day they took place.
+        recorded: imported sessions can be seen as of the day they took place, which is then the current day.
 
         >>> memory = Memory()
         >>> memory.profile().set("theme", "dark")

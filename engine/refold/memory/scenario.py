@@ -305,7 +305,10 @@ def _check_dedupe(core: Core, dedupe: object, until: int) -> float:
 
 def core_at_time(core: Core, occurred: object, until: int) -> Core:
     """Return the core of a memory that contains only what had occurred by a time."""
-    return _scenario_core(core, Changes(occurred_ns=nanoseconds(occurred, "occurred")), until)
+    moment_ns = nanoseconds(occurred, "occurred")
+    then = _scenario_core(core, Changes(occurred_ns=moment_ns), until)
+    then.moment_ns = moment_ns
+    return then
 
 
 def _scenario_core(core: Core, changes: Changes, until: int) -> Core:

@@ -11,7 +11,6 @@ from msgspec.structs import astuple, force_setattr, replace
 from refold import checks
 from refold.embedders import Vector
 from refold.engine import batch as batches
-from refold.engine import reader
 from refold.engine.observer import SEARCH, measure
 from refold.engine.origin import Origin
 from refold.entry import ACTIVE, CATEGORIES, STATUSES, Entry, MemoriesRecalled
@@ -155,9 +154,9 @@ class ReadyQuery(NamedTuple):
 def _prepare(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool) -> list[ReadyQuery]:
     """Return queries with their vectors, embedding the missing ones together, and the time that recency refers to.
 
-    That is the given time, the clock, or the time of the seq at which a handle is frozen.
+    That is the given time, the clock, or the moment at which a handle is frozen.
     """
-    embedding, log_reader = stream.core.embedding_at(stream.at), stream.core.engine.reader
+    embedding = stream.core.embedding_at(stream.at)
     given = (query.vector for query in queries)
     vectors = [None if vector is None else embedding.parse_vector(vector) for vector in given]
     if not is_empty:
@@ -166,9 +165,7 @@ def _prepare(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool)
             vectors[place] = vector
     ready: list[ReadyQuery] = []
     for query, own in zip(queries, vectors, strict=True):
-        now_ns = query.now_ns
-        if now_ns is None:
-            now_ns = log_reader.now_ns() if stream.at is None else reader.time_at_seq(log_reader.log, stream.at)
+        now_ns = stream.core.now_ns(stream.at) if query.now_ns is None else query.now_ns
         packed = None if own is None else own.packed
         is_calibrated = query.ranking == RANKINGS[DEFAULT] and query.text.strip() and own is not None and own.model
         rate = embedding.floor_rate if is_calibrated else 0.0

@@ -15,7 +15,6 @@ from msgspec import Struct
 
 from refold import checks, fold
 from refold.engine import batch as batches
-from refold.engine import reader
 from refold.engine.conflicts import ANY, EXISTS, NO_STREAM
 from refold.engine.keys import KeyDecision, KeyMap
 from refold.engine.scan import EventFilter, seqs_with, starts_of
@@ -394,8 +393,7 @@ class Table(Handle):
         keys = choose(items)
         if not items.expires:
             return iter(keys)
-        engine = self._core.engine
-        now_ns = engine.reader.now_ns() if self._at is None else reader.time_at_seq(engine.reader.log, self._at)
+        now_ns = self._core.now_ns(self._at)
         return (key for key in keys if items.expires.get(key, now_ns + 1) > now_ns)
 
     def _items(self, choose: Choose, limit: int | None = None) -> list[TableItem]:

@@ -69,6 +69,21 @@ REMEMBERED = [
     ("Never use tabs!", "Never use tabs"),
     ("always answer in German\u3002", "always answer in German"),
     ("never commit to main", "never commit to main"),
+    # What "use" and "do" speak of may look like talk.
+    *(
+        (f"{text}.", text)
+        for text in (
+            *("Always use structured logging", "Always use named exports", "Always use typed errors in this repo"),
+            *("Always use the new API client", "Always use our logger, not print", "Always use one commit per change"),
+            *("Always use my work e-mail for invoices", "Always use testing-library", "Always use spring green"),
+            *("Never use nested ternaries", "Never use a mock for the database", "Never use existing fixtures"),
+            *("Never use more than three arguments", "Never use that library again", "Never do the same work twice"),
+            "Always use this format: day, month, year",
+        )
+    ),
+    ("From now on, always use tabs.", "always use tabs"),
+    ("Remember to always answer in French.", "always answer in French"),
+    ("Make sure you never push to main.", "never push to main"),
     # What is asked of the one who reads is a command, and so is what ends in a statement.
     ("Always use pnpm, okay?", "Always use pnpm"),
     ("Remember that I like tea, please?", "I like tea"),
@@ -246,6 +261,9 @@ NOTHING = [
     *("Remember the friend of the man we will meet.", "Remember it is late.", "Rememberthe door is open."),
     # What only looks like a rule.
     *("never mind", "Never mind, it works", "nevermind"),
+    *("Never use it.", "Always use this!", "Never use that again", "Always use them, please.", "Never do that."),
+    *("Never do you listen.", "Always use the force, Luke! haha", "Always use tabs in Go?", "Always use to go there."),
+    *("From now on I am here.", "Remember to buy milk.", "Make sure you have tea.", "From now on, never mind."),
     *(
         "Always good to hear! See you later!",
         "Always happy to help.",

@@ -92,6 +92,12 @@ _NO_RULE: Final = re.compile(
     r"their|quite|really|very|pretty|just|nobody|anything|nothing)\b|\W",
     re.IGNORECASE,
 )
+# What "always use" or "never do" speaks of, if it says nothing without the messages before it, or is no object.
+_NO_OBJECT: Final = re.compile(
+    r"(?:it|them|this|that|these|those|one|anything|nothing)(?=\s*(?:\Z|[.,;:!?]|(?:again|any\s?more|either|too|"
+    r"anyway|now|then|here|there)\b))|(?:i|you|he|she|we|they|to)\b|\W*\Z",
+    re.IGNORECASE,
+)
 _LAUGH_CHARS_MAX: Final = 40
 _LAUGH: Final = re.compile(
     r"(?:\b(?:(?:ha|he){2,}h?|lol|lmao|rofl)|[:;]-?[)D]|[\U0001f600-\U0001f606\U0001f923])\s*\Z", re.IGNORECASE
@@ -181,6 +187,7 @@ _EDGES: Final = f" {_SEPARATORS}{_STOPS}"
 _GAP: Final = re.compile(rf"\A[\s{_SEPARATORS}]+")
 _POLITE: Final = re.compile(
     r"(?:(?:please|pls|kindly|hey|hi|hello|ok(?:ay)?|also|"
+    r"from\s+now\s+on|going\s+forward|(?:remember\s+to|make\s+sure\s+(?:to|you))(?=\s+(?:always|never)\b)|"
     r"(?:can|could|would|will)\s+you|i\s+(?:want|need|would\s+like)\s+you\s+to|i['\u2019]d\s+like\s+you\s+to)[\s,!]+)+",
     re.IGNORECASE,
 )
@@ -302,13 +309,20 @@ def _note_command(text: str) -> RememberCommand | None:
     return None if is_document else RememberCommand(_strip_end(first))
 
 
-def _is_rule(payload: str) -> bool:
-    """Return whether "always" or "never" goes on as a rule does, and not as talk about oneself or a joke."""
+def _is_rule(phrase: str, payload: str) -> bool:
+    """Return whether a phrase with "always" or "never" goes on as a rule does, and not as talk or a joke.
+
+    After a verb of the phrase, an object follows; without one, an imperative.
+    """
     from refold.index.terms import forms_of  # noqa: PLC0415 - imported on first use
 
+    if _LAUGH.search(payload[-_LAUGH_CHARS_MAX:]):
+        return False
+    if len(phrase.split()) > 1:
+        return _NO_OBJECT.match(payload) is None
     first = payload.split(None, 1)[0].lower()
     is_past = forms_of(first, "none")[0] != first
-    return not (is_past or _NO_RULE.match(payload) or _LAUGH.search(payload[-_LAUGH_CHARS_MAX:]))
+    return not (is_past or _NO_RULE.match(payload))
 
 
 _NOTE: Final = _pattern(_NOTES)
@@ -323,7 +337,7 @@ _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCo
     (_pattern(_QUESTION), lambda _, payload, __: None if _NEXT.search(payload) else _recall_command(payload)),
     (_pattern(_REMEMBER), lambda _, payload, __: _remember_command(payload)),
     (_NOTE, lambda _, payload, __: _note_command(payload) if payload else None),
-    (_RULE, lambda _, payload, text: _note_command(text) if payload and _is_rule(payload) else None),
+    (_RULE, lambda phrase, payload, text: _note_command(text) if payload and _is_rule(phrase, payload) else None),
 )
 
 

@@ -36,7 +36,7 @@ from hypothesis import strategies as st
 from refold import Memory, RefoldError, Snapshot, recover
 from refold.agent.arguments import check_arguments, decode_arguments
 from refold.agent.commands import detect_memory_command
-from refold.agent.extraction import parse_lessons
+from refold.agent.lessons import parse_lessons
 from refold.agent.parts import disarm
 from refold.agent.providers import parse_json
 from refold.agent.secrets import secret_in

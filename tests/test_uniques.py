@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from refold import Memory
-from refold.agent.extraction import parse_lessons
+from refold.agent.lessons import parse_lessons
 
 ROOT = Path(__file__).parent.parent
 HEADING = "All of this follows from having one log"

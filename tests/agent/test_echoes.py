@@ -7,7 +7,7 @@ import pytest
 
 from refold import Memory
 from refold.agent import AgentLoop, CallableProvider, Reply, default_hooks
-from refold.agent.extraction import parse_lessons
+from refold.agent.lessons import parse_lessons
 from tests.agent.test_extraction import PNPM, PORT
 from tests.agent.test_loop import Script
 from tests.support.memories import assert_sound
@@ -136,7 +136,7 @@ def test_a_session_that_corrects_a_memory_changes_what_is_known(memory: Memory, 
 
 def test_what_was_not_learned_is_in_a_notice_and_in_the_record(memory: Memory) -> None:
     known = memory.project("acme").add("Use pnpm, not npm, for all packages.")
-    items: list[Any] = [PNPM, PORT, PORT | {"content": " "}, PORT | {"category": "mood"}, 7]
+    items: list[Any] = [PNPM, PORT, PORT | {"content": " "}, PORT | {"content": 5}, 7]
     default_hooks(memory, provider=CallableProvider(lambda *_: json.dumps(items)))
     loop = AgentLoop(memory, memory.conversation("c", project="acme"), Script(Reply("All right.")))
     loop.run("We use pnpm, and the API listens on port 8080.")
@@ -144,8 +144,8 @@ def test_what_was_not_learned_is_in_a_notice_and_in_the_record(memory: Memory) -
     assert loop.notices == (
         "Learned 1 new fact about this project",
         (
-            f"Not learned: item 0: memory {known.id} says it already; item 2: its content is empty; item 3: Invalid "
-            "memory category: 'mood'; and 1 more"
+            f"Not learned: item 0: memory {known.id} says it already; item 2: its content is empty; item 3: its "
+            "content is empty; and 1 more"
         ),
     )
     event: Any = next(each.event for each in memory.events() if type(each.event).__name__ == "MemoriesExtracted")

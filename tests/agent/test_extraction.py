@@ -23,7 +23,7 @@ from refold.agent import (
     extract,
     extract_idle,
 )
-from refold.agent.extraction import clamp_importance, parse_lessons
+from refold.agent.lessons import clamp_importance, parse_lessons
 from refold.agent.providers import parse_json
 from refold.agent.secrets import secret_in
 from refold.event import Event
@@ -165,9 +165,9 @@ def test_what_was_read_is_not_read_again(memory: Memory) -> None:
 
 def test_an_extraction_is_one_commit_with_its_reasons(memory: Memory) -> None:
     chat = talked(memory)
-    bad = PNPM | {"category": "mood"}
+    bad = PNPM | {"content": " "}
     extracted = extract(chat, scripted(PNPM, bad, PORT), memory=memory)
-    assert extracted.dropped == ("item 1: Invalid memory category: 'mood'",)
+    assert extracted.dropped == ("item 1: its content is empty",)
     events = [found for found in memory.events() if type(found.event).__name__ in ("MemoryAdded", "MemoriesExtracted")]
     assert [type(found.event).__name__ for found in events] == ["MemoryAdded", "MemoryAdded", "MemoriesExtracted"]
     assert len({found.stamp.time_ns for found in events}) == 1
@@ -271,6 +271,35 @@ def test_json_is_found_in_what_models_write(text: str) -> None:
     assert parse_json(text) == ([{"a": 1}], False)
 
 
+def test_lines_of_json_are_an_array() -> None:
+    assert parse_json('{"a": 1}\n{"a": 2}\n') == ([{"a": 1}, {"a": 2}], False)
+    assert parse_json('Here:\n{"a": 1},\n\n{"a": 2}\nDone.') == ([{"a": 1}, {"a": 2}], False)
+    assert parse_json('{"a": 1} and {"a": 2}') == ({"a": 1}, False), "the first of two in a sentence"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("null", "None.", "No new facts.", "There are no new facts worth remembering.", "Nothing to extract!"),
+        *("No memories", "`null`", "<think>Hm.</think> No new information was found in this session."),
+    ],
+)
+def test_an_answer_that_there_is_nothing_is_an_empty_array(text: str) -> None:
+    assert parse_json(text) == ([], False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("No.", "I cannot help with that.", "Nothing else matters", "No memory of the server is left to serve you: 503"),
+        *("There are no more tokens", "none of your business", "Error: null", "nonsense", "No facts. But he said yes."),
+    ],
+)
+def test_an_answer_that_says_something_else_is_none(text: str) -> None:
+    with pytest.raises(NoJson):
+        parse_json(text)
+
+
 def test_long_nonsense_is_looked_through_in_time() -> None:
     for text in ("a.b-" * 50_000, "<think>" * 50_000, "[{" * 50_000, "sk-a-" * 50_000, "eyJ.a" * 50_000):
         with pytest.raises(NoJson):
@@ -306,7 +335,13 @@ def test_importance_is_clamped(given: Any, expected: float) -> None:
     assert clamp_importance(given) == expected
 
 
-@pytest.mark.parametrize("answer", [[PNPM], {"memories": [PNPM]}, {"items": [PNPM]}, PNPM])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *([PNPM], {"memories": [PNPM]}, {"items": [PNPM]}, {"facts": [PNPM]}, {"memory": [PNPM]}, PNPM),
+        [{"memories": [PNPM]}, {"memories": []}],
+    ],
+)
 def test_an_array_may_come_in_an_object(answer: Any) -> None:
     assert [item.content for item in parse_lessons(answer).items] == ["Use pnpm, not npm."]
 
@@ -323,7 +358,6 @@ def test_an_answer_of_another_shape_is_refused(answer: Any) -> None:
         (7, "it is a int, not an object"),
         ({"content": " "}, "its content is empty"),
         ({"content": 5}, "its content is empty"),
-        (PNPM | {"category": 5}, "Invalid memory category: 5"),
         (PNPM | {"content": "x" * 2_001}, "its content is over EXTRACTED_CHARS_MAX"),
         (PNPM | {"content": "\ud800"}, "its content is no valid Unicode"),
     ],
@@ -332,6 +366,19 @@ def test_bad_items_are_dropped_with_their_reasons(item: Any, reason: str) -> Non
     found = parse_lessons([item, PORT])
     assert [kept.content for kept in found.items] == [PORT["content"]]
     assert found.dropped[0].startswith(f"item 0: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("given", "category"),
+    [
+        *(("personal", "fact"), (5, "fact"), (None, "fact"), (["preference"], "fact"), ("", "fact")),
+        *(("preference|fact", "preference"), (" Convention ", "convention"), ("preferences", "fact")),
+    ],
+)
+def test_an_unknown_category_costs_no_fact(given: Any, category: str) -> None:
+    found = parse_lessons([PNPM | {"category": given}, {"content": "The API listens on port 8080."}])
+    assert [item.category for item in found.items] == [category, "fact"]
+    assert found.dropped == ()
 
 
 def test_no_more_items_than_the_bound_and_each_once() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.agent import CallableProvider, Extracted, extract
+from refold.agent import CallableProvider, Extracted, default_hooks, extract
+from refold.results import SessionSummary
 from tests.support.memories import Clock, assert_sound
 
 LEIPZIG = {"category": "fact", "content": "The user lives in Leipzig.", "keywords": ["Leipzig"], "importance": 0.4}
@@ -87,9 +88,73 @@ def test_a_fact_that_replaces_nothing_is_added(memory: Memory, number: Any) -> N
 def test_a_memory_is_replaced_once(memory: Memory) -> None:
     memory.project("acme").add("The user lives in Hamburg.")
     chat = said(memory, "a", "We moved to Leipzig.")
-    extracted = learn(memory, chat, LEIPZIG | {"replaces": "1"}, {"content": "The cat is called Mo.", "replaces": 1})
-    assert contents(memory) == ["The user lives in Leipzig.", "The cat is called Mo."]
+    extracted = learn(memory, chat, LEIPZIG | {"replaces": "1"}, {"content": "They live in flat 7.", "replaces": 1})
+    assert contents(memory) == ["The user lives in Leipzig.", "They live in flat 7."]
     assert len(extracted.dropped) == 1
+
+
+NO_EGGS = "\u30e6\u30fc\u30b6\u30fc\u306f\u5375\u3092\u98df\u3079\u306a\u3044"
+OSAKA, TOKYO = (
+    "\u30e6\u30fc\u30b6\u30fc\u306f\u5927\u962a\u306b\u4f4f\u3093\u3067\u3044\u308b",
+    "\u30e6\u30fc\u30b6\u30fc\u306f\u6771\u4eac\u306b\u4f4f\u3093\u3067\u3044\u308b",
+)
+ALLERGY, DENTIST = "User is allergic to penicillin", "User's dentist is Dr. Brand"
+
+
+@pytest.mark.parametrize(
+    ("known", "content"),
+    [
+        ([ALLERGY, DENTIST], "User's dentist is Dr. Wolf"),
+        ([ALLERGY], "The user's dog Rex is 3 years old"),
+        (["User likes tea.", "User likes punk and jazz."], "User likes free jazz."),
+        (["Der Benutzer ist allergisch gegen Penicillin"], "Zahnarzt des Benutzers: Dr. Wolf"),
+        (
+            [NO_EGGS],
+            OSAKA,
+        ),
+    ],
+)
+def test_a_memory_about_something_else_is_not_replaced(memory: Memory, known: list[str], content: str) -> None:
+    for each in known:
+        memory.project("acme").add(each)
+    extracted = learn(memory, said(memory, "a", content), {"content": content, "replaces": 1})
+    assert contents(memory) == [*known, content]
+    assert (len(extracted.ids), extracted.replaced) == (1, ())
+    assert extracted.dropped[0].endswith("it was added beside them")
+
+
+@pytest.mark.parametrize(
+    ("known", "content"),
+    [
+        (["User works at Acme.", ALLERGY], "User works at Globex."),
+        (["The user's name is Max."], "The user's name is Maxine."),
+        (["User has a dog.", "User drives a Fiat."], "User's dog died."),
+        (["Ann bought a car."], "Ann buys no car."),
+        (
+            [TOKYO],
+            OSAKA,
+        ),
+    ],
+)
+def test_a_memory_about_the_same_is_replaced_and_said(memory: Memory, known: list[str], content: str) -> None:
+    for each in known:
+        memory.project("acme").add(each)
+    extracted = learn(memory, said(memory, "a", content), {"content": content, "replaces": 1})
+    assert sorted(contents(memory)) == sorted([content, *known[1:]])
+    assert (extracted.dropped, extracted.replaced) == ((), ((known[0], content),))
+
+
+def test_the_user_is_told_what_was_replaced(memory: Memory) -> None:
+    memory.project("acme").add(DENTIST)
+    item = {"content": "User's dentist is Dr. Wolf", "replaces": 1}
+    hooks = default_hooks(memory, provider=CallableProvider(lambda *_: [item]))
+    chat = said(memory, "a", "My new dentist is Dr. Wolf.")
+    context = hooks.context(chat, project="acme")
+    hooks.fire_session_end(context, SessionSummary(chat.id, "", (), (), {}, 1, success=True))
+    assert context.notices == [
+        "Learned 1 new fact about this project",
+        f"Replaced: {DENTIST!r} by {item['content']!r}",
+    ]
 
 
 def test_what_replaces_a_fact_may_say_less(memory: Memory) -> None:

@@ -38,7 +38,7 @@ _NOTHING_FOUND: Final = "Nothing was found to forget"
 _FOUND_COUNT_MAX: Final = 50  # The most memories that one command forgets or shows.
 _EPISODE_CHARS_MAX: Final = 1_000  # Characters kept of a message that becomes a session's task or outcome.
 _ASKED_CHARS_MAX: Final = 120  # Of the message whose answer is the outcome, so that the answer is seen, too.
-_REASONS_COUNT_MAX: Final = 3  # The most reasons in a notice of what was not learned; the event has all of them.
+_REASONS_COUNT_MAX: Final = 3  # The most in a notice of what was not learned or replaced; the events have all of it.
 _UNREAD_SHARE: Final = 4  # Evicted messages are read once they come to 1/4 of the window.
 # Words that do not help to identify the memory to forget.
 _EMPTY_WORDS: Final = frozenset(
@@ -152,9 +152,16 @@ def load_memories(context: HookContext) -> None:
 def _notify_result(context: HookContext, extracted: Extracted) -> None:
     if extracted.ids:
         context.notify(f"Learned {pluralize(len(extracted.ids), 'new fact')} about this project")
+    if extracted.replaced:
+        pairs = [f"{one_line(before)!r} by {one_line(now)!r}" for before, now in extracted.replaced]
+        context.notify(f"Replaced: {_join_first(pairs)}")
     if extracted.dropped:
-        shown, rest = extracted.dropped[:_REASONS_COUNT_MAX], len(extracted.dropped) - _REASONS_COUNT_MAX
-        context.notify(f"Not learned: {'; '.join([*shown, *([f'and {rest} more'] if rest > 0 else [])])}")
+        context.notify(f"Not learned: {_join_first(extracted.dropped)}")
+
+
+def _join_first(reasons: Sequence[str]) -> str:
+    rest = len(reasons) - _REASONS_COUNT_MAX
+    return "; ".join([*reasons[:_REASONS_COUNT_MAX], *([f"and {rest} more"] if rest > 0 else [])])
 
 
 def record_session(context: HookContext, summary: SessionSummary) -> None:

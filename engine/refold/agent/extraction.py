@@ -8,7 +8,6 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from itertools import chain
-from math import isfinite
 from typing import Any, Final, cast
 
 import msgspec
@@ -17,22 +16,18 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.agent.candidates import state_in
+from refold.agent.lessons import Lesson, Lessons, beside, parse_lessons
 from refold.agent.parts import dated_lines, line_of, name_text, quote_text
 from refold.agent.provenance import Material, Provenance
-from refold.agent.providers import JsonProvider, JsonResult, NoJson, ProviderFailed
-from refold.agent.secrets import secret_in
-from refold.agent.tools import is_storable
-from refold.entry import ACTIVE, CATEGORIES, PENDING, Entry, MemoriesRecalled, said_by
+from refold.agent.providers import JsonProvider, JsonResult, ProviderFailed
+from refold.entry import ACTIVE, PENDING, Entry, MemoriesRecalled, said_by
 from refold.errors import StoreBusy, WrongVersion
 from refold.event import Event
 from refold.limits import (
     ECHO_EVENTS_COUNT_MAX,
-    EXTRACTED_CHARS_MAX,
-    EXTRACTED_COUNT_MAX,
     EXTRACTION_CHARS_MAX,
     EXTRACTION_PAGES_COUNT_MAX,
     EXTRACTION_SECTION_CHARS_MAX,
-    KEYWORDS_COUNT_MAX,
     KNOWN_COUNT_MAX,
     PROVIDER_SECONDS_DEFAULT,
     REDO_COUNT_MAX,
@@ -46,156 +41,8 @@ from refold.memory.turns import is_question
 from refold.message import Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.text import entails
-from refold.text import keywords as keywords_of
 from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted
 from refold.views.state import TEMP, StateSet
-
-# Parsing a model's answer into lessons that are bounded and clamped, without secrets, echoes or nonsense.
-#
-# Each dropped item has a reason, which never shows a secret.
-
-_KEYWORD_CHARS_MAX: Final = 100
-_NUMBER_CHARS_MAX: Final = 9
-_MEMORY: Final = "memory "
-
-
-class Lesson(Struct, frozen=True):
-    """A memory proposed by a model, ready to be stored; `replaces` is the known memory that it is to replace.
-
-    `messages` are the numbers of the messages that it comes from, as the model says; empty if it does not say.
-    """
-
-    content: str
-    category: str
-    keywords: list[str]
-    importance: float
-    index: int
-    replaces: Entry | None = None
-    messages: tuple[int, ...] = ()
-
-
-class Lessons(Struct, frozen=True):
-    """The memories proposed by a model, and the reasons why other proposals were dropped."""
-
-    items: tuple[Lesson, ...]
-    dropped: tuple[str, ...]
-
-
-def parse_lessons(
-    answer: object,
-    *,
-    is_cut_off: bool = False,
-    echoes: Mapping[str, str] | None = None,
-    known: Sequence[Entry] = (),
-) -> Lessons:
-    """Parse an answer: an array, or an object with an array as `memories` or `items`.
-
-    `echoes` are the contents of the memories that the model was shown, by id: an item that says nothing beyond one of
-    them, or beyond an earlier item, is dropped, unless it replaces that one. `known` are the memories that an item can
-    replace, numbered from 1; any other number is ignored, and reported among `dropped`. Raises `NoJson` for anything
-    else than an array.
-    """
-    lessons: list[Lesson] = []
-    dropped = ["the answer was cut off; only its whole items were read"] if is_cut_off else []
-    contents = {f"{_MEMORY}{memory_id}": content for memory_id, content in (echoes or {}).items()}
-    free = dict(enumerate(known, 1))
-    for index, item in enumerate(_items(answer)):
-        lesson = _lesson(item, index) if index < EXTRACTED_COUNT_MAX else f"over {EXTRACTED_COUNT_MAX = }"
-        number = 0
-        if isinstance(lesson, Lesson):
-            number = _replaced_number(cast("dict[str, Any]", item))
-            lesson = replace(lesson, replaces=free.get(number))
-            source = next((name for name, content in contents.items() if _is_repeat(lesson, name, content)), None)
-            lesson = lesson if source is None else f"{source} says it already"
-        if isinstance(lesson, str):
-            dropped.append(f"item {index}: {lesson}")
-            continue
-        lessons.append(lesson)
-        contents[f"item {index}"] = lesson.content
-        if number and free.pop(number, None) is None:
-            dropped.append(_beside(index, "what it replaces is none of the known memories, or replaced already"))
-    return Lessons(tuple(lessons), tuple(dropped[: 2 * EXTRACTED_COUNT_MAX]))
-
-
-def _is_repeat(lesson: Lesson, name: str, content: str) -> bool:
-    """Return whether a lesson says nothing beyond a content; one that replaces a memory may say less than memories."""
-    if not entails(content, lesson.content):
-        return False
-    if lesson.replaces is None or not name.startswith(_MEMORY):
-        return True
-    return name == f"{_MEMORY}{lesson.replaces.id}" and entails(lesson.content, content)
-
-
-def _beside(index: int, reason: str) -> str:
-    return f"item {index}: {reason}; it was added beside them"
-
-
-def _replaced_number(fields: Mapping[str, Any]) -> int:
-    """Return the number of the known memory that an item replaces: 0 for none, -1 for what is no number."""
-    value = fields.get("replaces")
-    return 0 if value in (None, "", 0) else _number(value)
-
-
-def _number(value: object) -> int:
-    """Return a number that a model gave, -1 for what is none."""
-    text = str(value).strip() if isinstance(value, (int, str)) else ""
-    return int(text) if text.isdecimal() and len(text) <= _NUMBER_CHARS_MAX else -1
-
-
-def _items(answer: object) -> list[object]:
-    if isinstance(answer, dict):
-        fields = cast("dict[str, object]", answer)
-        lone_item = [fields] if "content" in fields else None
-        answer = next((fields[name] for name in ("memories", "items") if name in fields), lone_item)
-    if not isinstance(answer, list):
-        raise NoJson(f"Failed to parse memory extraction JSON: expected an array, got {type(answer).__name__}")
-    return cast("list[object]", answer)
-
-
-def _lesson(item: object, index: int) -> Lesson | str:
-    """Check a proposal; return it as a lesson, or return the reason not to store it."""
-    if not isinstance(item, dict):
-        return f"it is a {type(item).__name__}, not an object"
-    fields = cast("dict[str, Any]", item)
-    content, category = fields.get("content"), fields.get("category", "fact")
-    if not isinstance(content, str) or not content.strip():
-        return "its content is empty"
-    if not isinstance(category, str) or category.strip().lower() not in CATEGORIES:
-        return "Invalid memory category: " + ascii(category)[:_KEYWORD_CHARS_MAX]
-    keywords = _keywords(fields.get("keywords"), content)
-    if len(content) > EXTRACTED_CHARS_MAX:
-        return f"its content is over {EXTRACTED_CHARS_MAX = }"
-    kind = secret_in("\n".join([content, *keywords]))
-    if kind is not None:
-        return f"it seems to hold {kind}"
-    if not is_storable(content):
-        return "its content is no valid Unicode"
-    importance = clamp_importance(fields.get("importance"))
-    numbers = _message_numbers(fields.get("messages"))
-    return Lesson(content.strip(), category.strip().lower(), keywords, importance, index, messages=numbers)
-
-
-def _message_numbers(proposed: object) -> tuple[int, ...]:
-    """Return the numbers of messages that an item names: none if it names anything else beside them."""
-    items = cast("list[object]", proposed) if isinstance(proposed, list) else [proposed]
-    numbers = tuple(map(_number, items))
-    return numbers if min(numbers, default=0) > 0 else ()
-
-
-def clamp_importance(importance: object) -> float:
-    """Clamp an importance to the range 0 to 1; anything but a finite number counts as 0.5."""
-    is_number = isinstance(importance, (int, float)) and not isinstance(importance, bool)
-    # An integer can be too large for a float.
-    if not is_number or (isinstance(importance, float) and not isfinite(importance)):
-        return 0.5
-    return float(min(max(cast("float", importance), 0), 1))
-
-
-def _keywords(proposed: object, content: str) -> list[str]:
-    items = cast("list[object]", proposed) if isinstance(proposed, list) else []
-    words = [word.strip()[:_KEYWORD_CHARS_MAX] for word in items if isinstance(word, str) and word.strip()]
-    return list([word for word in words if is_storable(word)] or keywords_of(content))[:KEYWORDS_COUNT_MAX]
-
 
 # The question for the model.
 
@@ -384,7 +231,8 @@ class Extracted(Struct, frozen=True):
     """The result of an extraction: ids of new or changed memories, and the reasons why others were dropped.
 
     `dropped` also says which memories were added, although the model wanted them to replace others. `unread` is the
-    number of messages that were too many for this call; the next call continues after those read.
+    number of messages that were too many for this call; the next call continues after those read. `replaced` pairs what
+    each memory that was replaced said with what took its place.
     """
 
     ids: tuple[str, ...] = ()
@@ -393,6 +241,7 @@ class Extracted(Struct, frozen=True):
     input_tokens: int = 0
     output_tokens: int = 0
     unread: int = 0
+    replaced: tuple[tuple[str, str], ...] = ()
 
 
 def extract(
@@ -411,8 +260,8 @@ def extract(
     it names none, these are all messages of the user whose words are closest, and of the page if that is not known.
 
     A memory that replaces a known one, by the number that the model was shown, is an update of that one. It is added
-    instead if the known one is newer than what the model read, has changed since, or was approved and memories wait
-    for approval now.
+    instead if the known one is about something else, is newer than what the model read, has changed since, or was
+    approved and memories wait for approval now.
 
     `messages` defaults to all messages not read yet, including evicted ones. If there is nothing new to read, the model
     is not called. A text over EXTRACTION_CHARS_MAX is read in pages, oldest first; each page is written once it has
@@ -457,6 +306,7 @@ def extract(
                 answer.channel,
                 result.input_tokens + answer.usage.input_tokens,
                 result.output_tokens + answer.usage.output_tokens,
+                replaced=(*result.replaced, *written.replaced),
             )
     return replace(result, unread=sum(len(page) for page in pages[EXTRACTION_PAGES_COUNT_MAX:]))
 
@@ -579,7 +429,7 @@ def _without_others(lessons: Lessons, others: Sequence[Entry], material: Materia
         if source is None:
             kept.append(lesson)
         else:
-            dropped.append(f"item {lesson.index}: {_MEMORY}{source.id} says it already")
+            dropped.append(f"item {lesson.index}: memory {source.id} says it already")
     return Lessons(tuple(kept), tuple(dropped))
 
 
@@ -614,6 +464,7 @@ def _write(
             if _erased_seqs(chat) != erased:
                 return None
             ids: list[str] = []
+            replaced: list[tuple[str, str]] = []
             dropped = list(lessons.dropped)
             for lesson in lessons.items:
                 known, origin = lesson.replaces, _provenance_of(lesson, material)
@@ -622,8 +473,9 @@ def _write(
                     refusal = _refuse_replacement(project, known, twin, origin, review=review)
                     if not refusal:
                         ids += _replace_memory(project, lesson, known, twin, origin)
+                        replaced.append((known.content, lesson.content))
                         continue
-                    dropped.append(_beside(lesson.index, refusal))
+                    dropped.append(beside(lesson.index, refusal))
                 options: dict[str, Any] = {
                     "category": lesson.category,
                     "keywords": lesson.keywords,
@@ -643,7 +495,7 @@ def _write(
                     ids.append(upserted.entry.id)
             chat.session.record_extraction(provider, ids, dropped, seq=until, sources=material.sources)
             memory.settings.count_usage("memory_extracted", len(ids), conversation=chat.id, project=project.name)
-            return Extracted(tuple(ids), tuple(dropped))
+            return Extracted(tuple(ids), tuple(dropped), replaced=tuple(replaced))
     raise StoreBusy(
         f"what was learnt of {chat.id!r} met other writes to {project.name!r} {REDO_COUNT_MAX} times; try again"
     )

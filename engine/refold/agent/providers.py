@@ -32,6 +32,14 @@ _THOUGHT_BEGINS: Final = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _THOUGHT_ENDS: Final = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _BEGINNING: Final = re.compile(r"[\[{]")
 _NEXT_ITEM: Final = re.compile(r"[\s,]*")
+# An answer in words that there is nothing to tell, which models give in place of an empty array.
+_NOTHING: Final = re.compile(
+    r"\W*(?:null|none|nothing|n/a|(?:there\s+(?:is|are|were)\s+)?(?:no|none|nothing)\s(?:[a-z-]+\s){0,4}?"
+    r"(?:facts?|memories|memory|information|learned|extract(?:ed)?|remember(?:ed|ing)?|report|add)"
+    r"(?:\s[a-z-]+){0,8})\W*",
+    re.IGNORECASE,
+)
+_NOTHING_CHARS_MAX: Final = 120
 _SHOWN_CHARS: Final = 80
 _DECODER: Final = json.JSONDecoder()
 
@@ -43,7 +51,8 @@ class NoJson(RefoldError):
 def parse_json(text: str) -> tuple[Any, bool]:
     """Return the first JSON object or array of a text, and whether it was cut off, leaving only its complete items.
 
-    Raises `NoJson` if there is none.
+    Objects that follow one another, as in JSON lines, are an array. So is a short text that says that there is nothing:
+    an empty one. Raises `NoJson` if there is none.
     """
     text = text[:REPLY_CHARS_MAX]
     ends = [match.end() for match in _THOUGHT_ENDS.finditer(text)]
@@ -54,6 +63,8 @@ def parse_json(text: str) -> tuple[Any, bool]:
         value = _find_json(spoken)
         if value is not None:
             return value
+        if len(spoken) <= _NOTHING_CHARS_MAX and _NOTHING.fullmatch(spoken):
+            return [], False
     raise NoJson(f"Failed to parse memory extraction JSON: no JSON value in {text.strip()[:_SHOWN_CHARS]!a}")
 
 
@@ -65,7 +76,10 @@ def _find_json(text: str) -> tuple[Any, bool] | None:
         whole = _decode(text, begin)
         if whole is not None:
             value: Any = whole[0]
-            if not value or text[begin] == "{" or isinstance(value[0], dict):
+            if text[begin] == "{":
+                items = _whole_items(text, begin)
+                return items if len(items) > 1 else value, False
+            if not value or isinstance(value[0], dict):
                 return value, False
             # Perhaps a footnote mark, or a list of numbers that is the only value.
             other = other or (value, False)

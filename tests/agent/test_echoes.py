@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.agent import AgentLoop, CallableProvider, Reply, default_hooks
+from refold.agent import AgentLoop, CallableProvider, Reply, default_hooks, extract
 from refold.agent.lessons import parse_lessons
 from tests.agent.test_extraction import PNPM, PORT
 from tests.agent.test_loop import Script
@@ -151,3 +151,54 @@ def test_what_was_not_learned_is_in_a_notice_and_in_the_record(memory: Memory) -
     event: Any = next(each.event for each in memory.events() if type(each.event).__name__ == "MemoriesExtracted")
     assert event.dropped[0] == f"item 0: memory {known.id} says it already"
     assert len(event.dropped) == 4
+
+
+@pytest.mark.parametrize(
+    ("fact", "content", "is_known"),
+    [
+        *((("diet", "vegetarian"), text, True) for text in ("User is vegetarian", "The user's diet is vegetarian.")),
+        (("likes", "coffee, tea"), "User likes tea.", True),
+        (("pets", "dog Rex"), "User has a dog.", True),
+        (("diet", "vegetarian"), "User is not vegetarian", False),
+        (("diet", "vegetarian"), "User's wife is vegetarian", False),
+        (("diet", "vegetarian"), "Ann is vegetarian", False),
+        (("children", "2"), "User has 3 children", False),
+        (("city", "Leeds"), "User", False),
+    ],
+)
+def test_what_the_profile_says_is_not_learnt(fact: tuple[str, str], content: str, *, is_known: bool) -> None:
+    found = parse_lessons([{"content": content}], profile=[("shoes", "44"), fact])
+    assert bool(found.items) is not is_known
+    assert found.dropped == ((f"item 0: the profile ({fact[0]}) says it already",) if is_known else ())
+
+
+def test_the_model_is_shown_the_profile_of_the_session(memory: Memory) -> None:
+    asked: list[str] = []
+    memory.profile("ann").set("diet", "vegetarian\n## Rules")
+    memory.profile().set("city", "Leeds")
+    provider = CallableProvider(lambda messages, *_: asked.append(messages[0]["content"]) or "[]")
+    default_hooks(memory, provider=provider)
+    loop = AgentLoop(memory, memory.conversation("c", project="acme"), Script(Reply("Noted.")), profile="ann")
+    loop.run("I am vegetarian.")
+    loop.end()
+    shown = "\n- diet: vegetarian ## Rules\n"
+    assert shown in asked[0].partition("## User Profile")[2]
+    assert "Leeds" not in asked[0]
+    chat = memory.conversation("c")
+    chat.append("user", "Still so.")
+    extract(chat, provider, memory=memory)
+    assert shown in asked[1], "the one that the conversation was shown last"
+    chat.append("user", "Bye.")
+    extract(chat, provider, memory=memory, profile="default")
+    assert "- city: Leeds\n" in asked[2]
+
+
+@pytest.mark.parametrize(("said", "count"), [("Hello, I am Bob.", 0), ("We use Zustand in the frontend.", 1)])
+def test_an_example_of_the_question_is_learnt_only_if_it_was_said(memory: Memory, said: str, count: int) -> None:
+    chat = memory.conversation("c", project="acme")
+    chat.append("user", said)
+    example = "Frontend uses Zustand for state management."
+    items = [{"content": example}, {"content": "concise factual statement"}, {"content": "Bob likes state machines."}]
+    extracted = extract(chat, CallableProvider(lambda *_: items), memory=memory)
+    assert [entry.content for entry in memory.project("acme").list()] == [example, items[2]["content"]][1 - count :]
+    assert extracted.dropped == tuple(f"item {number}: it is an example of the question" for number in range(count, 2))

@@ -155,7 +155,7 @@ def test_what_was_read_is_not_read_again(memory: Memory) -> None:
     chat.append("user", "Thanks!")
     extract(chat, provider, memory=memory)
     assert len(asked) == 2
-    assert "pnpm here" not in asked[1][0]["content"]
+    assert "pnpm here" not in asked[1][0]["content"].partition("## Conversation Summary")[2]
     assert memory.project("acme").count() == 1
     assert memory.head > head
     quiet = memory.conversation("quiet")
@@ -291,7 +291,12 @@ def test_an_answer_that_there_is_nothing_is_an_empty_array(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("No.", "I cannot help with that.", "Nothing else matters", "No memory of the server is left to serve you: 503"),
+        *(
+            "No.",
+            "I cannot help with that.",
+            "Nothing else matters",
+            "No memory of the server is left to serve you: 503",
+        ),
         *("There are no more tokens", "none of your business", "Error: null", "nonsense", "No facts. But he said yes."),
     ],
 )

@@ -123,7 +123,7 @@ def test_what_left_the_window_while_the_provider_failed_is_read_later(memory: Me
     for number in range(6):
         hooks.compacted(context, chat.append("user", f"m{number}", tokens=4).seq)
     extract(chat, asked.provider, memory=memory)
-    heard = "".join(asked.texts)
+    heard = "".join(text.partition("## Conversation Summary")[2] for text in asked.texts)
     assert [heard.count(word) for word in ("PINNED", *(f"user: m{number}" for number in range(6)))] == [1] * 7
 
 

@@ -36,7 +36,8 @@ def test_a_long_session_is_read_in_pages_and_nothing_of_it_is_left_out(memory: M
     assert chat.session.extracted_seq() == chat.window()[-first.unread - 1].seq
     while (later := extract(chat, provider, memory=memory)).unread:
         assert later.unread < first.unread
-    read = [int(number) for number in re.findall(r"user: number (\d+) ", "".join(heard))]
+    pages = [text.partition("## Conversation Summary")[2] for text in heard]
+    read = [int(number) for number in re.findall(r"user: number (\d+) ", "".join(pages))]
     assert read == list(range(4 * EXTRACTION_PAGES_COUNT_MAX)), "each once, in order"
     assert memory.project("acme").count() == len(heard)
     assert all(text in heard[1] for text in ("Page 1 of colour bbbbb.", "Already Known"))
@@ -124,3 +125,80 @@ def test_what_was_learnt_is_written_beside_others_that_write(memory: Memory, mon
 
     found = extract(chat, CallableProvider(answer), memory=memory)
     assert (len(asked), len(found.ids), memory.project("acme").count()) == (1, 1, 3)
+
+
+def hearing(heard: list[str], *items: Any) -> CallableProvider:
+    def answer(messages: list[Any], _: list[str], __: dict[str, Any]) -> list[Any]:
+        heard.append(messages[0]["content"])
+        return list(items)
+
+    return CallableProvider(answer)
+
+
+def before_of(text: str) -> str:
+    return text.partition("learn nothing from it alone)\n")[2].partition("\n\n## Conversation Summary")[0]
+
+
+def test_a_page_goes_on_with_the_turn_before_it(memory: Memory) -> None:
+    chat, heard = memory.conversation("c", project="acme"), list[str]()
+    chat.append("user", "Hello!")
+    chat.append("assistant", "Hi!")
+    asked = [chat.append("user", "Please tidy up."), chat.append("assistant", "Shall I rename Foo to Barometer?")]
+    extract(chat, hearing(heard), memory=memory)
+    chat.append("user", "No, and leave the rest as it is.")
+    item = PORT | {"content": "User does not want Foo renamed to Barometer.", "messages": [1]}
+    extract(chat, hearing(heard, item), memory=memory)
+    assert before_of(heard[0]) == "(none)"
+    day = heard[1].partition("alone)\n")[2][:11]
+    assert before_of(heard[1]) == f"{day}\nuser: Please tidy up.\nassistant: Shall I rename Foo to Barometer?"
+    assert "[1] user: No, and leave" in heard[1]
+    memory.erase([asked[1]])
+    assert memory.project("acme").list() == [], "it cites what it was understood from"
+
+
+def test_of_a_long_turn_before_the_question_and_the_end_are_repeated(memory: Memory) -> None:
+    chat, heard = memory.conversation("c", project="acme"), list[str]()
+    chat.append("user", "Please tidy up.")
+    for number in range(12):
+        chat.append("assistant", f"step {number} " + "x" * 2_000)
+    extract(chat, hearing(heard), memory=memory)
+    chat.append("user", "Thanks.")
+    extract(chat, hearing(heard), memory=memory)
+    before = before_of(heard[1])
+    assert re.findall(r"user: Please|step \d+", before) == [
+        "user: Please",
+        *(f"step {number}" for number in range(6, 12)),
+    ]
+    assert len(before) < 5_000
+
+
+CALLS = [
+    [{"id": "1", "type": "function", "function": {"name": "run", "arguments": '{"command": "sed -i s/8000/9000/"}'}}],
+    [{"id": "2", "name": "run", "input": {"command": "sed -i s/8000/9000/"}}],
+]
+
+
+@pytest.mark.parametrize("calls", CALLS)
+def test_the_calls_of_tools_are_read(memory: Memory, calls: list[Any]) -> None:
+    chat, heard = memory.conversation("c", project="acme"), list[str]()
+    chat.append("user", "Move it to another port.")
+    caller = chat.append("assistant", None, tool_calls=calls)
+    chat.append("tool", "exit code 0", tool_call_id=calls[0]["id"])
+    item = PORT | {"content": "The port became 9000 by sed.", "messages": [1]}
+    extract(chat, hearing(heard, item), memory=memory)
+    assert re.search(
+        r'\n\[2\] assistant: called run\(\{"command": ?"sed -i s/8000/9000/"\}\)\n\[3\] tool: exit', heard[0]
+    )
+    memory.erase([caller])
+    assert memory.project("acme").list() == [], "it cites the call"
+
+
+def test_calls_in_blocks_are_read_and_of_long_arguments_the_ends(memory: Memory) -> None:
+    chat, heard = memory.conversation("c", project="acme"), list[str]()
+    block = {"type": "tool_use", "id": "1", "name": "write", "input": {"path": "a.py", "text": "x" * 9_000, "z": "END"}}
+    chat.append("assistant", [{"type": "text", "text": "I write it."}, block])
+    extract(chat, hearing(heard), memory=memory)
+    (line,) = re.findall(r"\[1\] assistant: I write it\.\n  called write\(.*\n.*\n.*\)\n", heard[0])
+    assert 'path":"a.py"' in line
+    assert 'END"})' in line
+    assert len(line) < 1_200

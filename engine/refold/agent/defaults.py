@@ -119,7 +119,7 @@ def default_hooks(
 
 def _register_extraction(hooks: Hooks, provider: JsonProvider) -> None:
     def run_extraction(context: HookContext, **options: Any) -> None:
-        options |= {"memory": context.memory, "project": context.project}
+        options |= {"memory": context.memory, "project": context.project, "profile": context.profile}
         _notify_result(context, extract(context.conversation, provider, **options))
 
     def extract_at_end(context: HookContext, summary: SessionSummary) -> None:

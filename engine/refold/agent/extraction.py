@@ -4,6 +4,7 @@ The memories of one page of the conversation are written in one commit or not at
 from.
 """
 
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
@@ -16,9 +17,9 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.agent.candidates import state_in
-from refold.agent.lessons import Lesson, Lessons, beside, parse_lessons
+from refold.agent.lessons import Lesson, Lessons, beside, parse_lessons, without_examples
 from refold.agent.parts import dated_lines, line_of, name_text, quote_text
-from refold.agent.provenance import Material, Provenance
+from refold.agent.provenance import Material, Provenance, ends_of, spoken_text
 from refold.agent.providers import JsonProvider, JsonResult, ProviderFailed
 from refold.entry import ACTIVE, PENDING, Entry, MemoriesRecalled, said_by
 from refold.errors import StoreBusy, WrongVersion
@@ -38,7 +39,7 @@ from refold.memory.memory import Memory
 from refold.memory.options import day_at
 from refold.memory.project import Project
 from refold.memory.turns import is_question
-from refold.message import Message, MessageAppended, text_of
+from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.text import entails
 from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted
@@ -61,16 +62,22 @@ _PROMPT: Final = """## Session Task
 ## Key Findings
 {findings}
 
+## Before (read already; it explains what follows, learn nothing from it alone)
+{before}
+
 ## Conversation Summary
 {conversation}
 
 ## Already Known (DO NOT duplicate these)
 {known}
 
+## User Profile (known, too; DO NOT duplicate it, and replace nothing of it)
+{profile}
+
 ---
 
 Extract NEW facts in the following JSON format. Only extract information that is:
-1. Stable (unlikely to change frequently)
+1. Stable (unlikely to change frequently), or dated, as an appointment is
 2. Useful for future sessions
 3. Not already known; a fact that corrects a known one, or brings it up to date, is new
 
@@ -91,13 +98,20 @@ Rules:
 - "convention": project-specific conventions discovered (e.g., "tests in __tests__/ directories")
 - "pattern": recurring code/architecture patterns (e.g., "all API routes return CommandResponse<T>")
 - "correction": mistakes to avoid (e.g., "editing executor.rs requires cargo check due to type complexity")
-- "fact": general project facts (e.g., "frontend uses Zustand for state management")
+- "fact": all else about the project, the user, or people and things that they mention (e.g., "frontend uses \
+Zustand for state management", "Mila the neighbour is allergic to lupins")
 - importance: 0.9+ for explicit user instructions, 0.5-0.8 for discovered patterns, 0.3-0.5 for general facts
+- language: write content and keywords in the language of the conversation
+- leave out role play, hypotheticals, suggestions of the assistant that nobody took up, and whatever the user asks not \
+to remember or not to save
 - dates: write the date itself instead of "today", "tomorrow" or "last week"; each message stands under its day
 - replaces: the number of the known memory that is no longer true because of this one, or 0 if there is none
 - messages: the numbers of all messages that the memory comes from, [] if it comes from none
 - Return an empty array [] if nothing worth extracting
 - Do NOT extract secrets, credentials, API keys, or passwords"""
+
+# What small models copy: the examples of the rules, and of the format.
+_EXAMPLES: Final = tuple(re.findall(r'"(\w[^"|]{14,})"', _PROMPT))
 
 # The array of the prompt, wrapped in the object that providers require.
 SCHEMA: Final[Mapping[str, Any]] = {
@@ -160,28 +174,39 @@ def _name_rules(messages: Sequence[Message], known: Sequence[Entry]) -> str:
 
 
 def prompt(
-    summary: SessionSummary, messages: Sequence[Message], known: Sequence[Entry], *, timezone: str = "UTC"
+    summary: SessionSummary,
+    messages: Sequence[Message],
+    known: Sequence[Entry],
+    *,
+    before: Sequence[Message] = (),
+    profile: Sequence[tuple[str, str]] = (),
+    timezone: str = "UTC",
 ) -> str:
     """Render the question about a session: always the same text, with session text quoted so that it is not obeyed.
 
-    The messages stand under their days in a time zone. They and the `known` memories are numbered from 1.
+    The messages stand under their days in a time zone. They and the `known` memories are numbered from 1; those
+    `before` them are not.
     """
     files = [f"- {line_of(path)} ({lines} lines)" for path, lines, _ in summary.files_read]
-    half = EXTRACTION_CHARS_MAX // 2 - 16
+    numbered = ((message, _line(message)) for message in messages)
     lines = [
-        (
-            day_at(message.occurred_ns, timezone),
-            f"[{number}] " + (line if len(line) <= EXTRACTION_CHARS_MAX else f"{line[:half]}\n[...]\n{line[-half:]}"),
-        )
-        for number, message in enumerate(messages, 1)
+        (day_at(message.occurred_ns, timezone), f"[{number}] {ends_of(line, EXTRACTION_CHARS_MAX)}")
+        for number, (message, line) in enumerate(numbered, 1)
+        if line
+    ]
+    heard = [
+        (day_at(message.occurred_ns, timezone), ends_of(line, _BEFORE_CHARS_MAX))
+        for message in before
         if (line := _line(message))
     ]
     return _PROMPT.format(
         task=_section([quote_text(summary.task_description, "  ")]),
         files=_section(_newest_lines(files)),
         findings=_section(_newest_lines([f"- {quote_text(text, '  ')}" for text in summary.key_findings])),
+        before="\n".join(dated_lines(heard)) or "(none)",
         conversation="\n".join(dated_lines(lines)) or "(none)",
         known=_section(_number_lines(known)),
+        profile=_section([f"- {line_of(key)}: {line_of(value)}" for key, value in profile]),
     ) + _name_rules(messages, known)
 
 
@@ -212,7 +237,7 @@ def _first_lines(lines: Sequence[str]) -> list[str]:
 
 
 def _line(message: Message) -> str:
-    text = quote_text(text_of(message), "  ")
+    text = quote_text(spoken_text(message), "  ")
     name = f" ({name_text(message.name)})" if message.role == "user" and message.name is not None else ""
     return f"{message.role}{name}: {text}" if text else ""
 
@@ -220,6 +245,9 @@ def _line(message: Message) -> str:
 # Running an extraction.
 
 _IDLE_SECONDS_MAX: Final = 10**9
+_BEFORE_CHARS_MAX: Final = 600  # Of a message that was read already.
+_BEFORE_COUNT_MAX: Final = 6  # Messages after the question of the turn before.
+_BEFORE_COUNT_READ: Final = 40
 _ERASED: Final = "some of what it was learnt from was erased while the model read it; the model read what is left"
 
 _UNREAD: Final = (
@@ -252,6 +280,7 @@ def extract(
     messages: Sequence[Message] | None = None,
     summary: SessionSummary | None = None,
     project: str | None = None,
+    profile: str | None = None,
     timeout_seconds: float = PROVIDER_SECONDS_DEFAULT,
 ) -> Extracted:
     """Let a model read a session, and add the memories that it proposes to the project.
@@ -262,6 +291,9 @@ def extract(
     A memory that replaces a known one, by the number that the model was shown, is an update of that one. It is added
     instead if the known one is about something else, is newer than what the model read, has changed since, or was
     approved and memories wait for approval now.
+
+    The facts of the `profile` are known, too; it defaults to the one that the conversation was shown last. Before each
+    page, the model is shown the end of what it read before, so that it understands "Yes, do that".
 
     `messages` defaults to all messages not read yet, including evicted ones. If there is nothing new to read, the model
     is not called. A text over EXTRACTION_CHARS_MAX is read in pages, oldest first; each page is written once it has
@@ -279,6 +311,7 @@ def extract(
         return Extracted()
     store = memory.project(project or chat.project or "default")
     recalled = _recalled_entries(store, chat, read)
+    profile_name = profile or _profile_of(chat)
     result = Extracted()
     pages = list(_pages(fresh))
     waiting = pages[:EXTRACTION_PAGES_COUNT_MAX]
@@ -286,11 +319,14 @@ def extract(
         while waiting:
             page = waiting.pop(0)
             known = known_memories(store)
-            question = prompt(session, page, known, timezone=core_of(chat)[0].timezone)
+            before, facts = _turn_before(chat, page), memory.profile(profile_name).items()
+            zone = core_of(chat)[0].timezone
+            question = prompt(session, page, known, before=before, profile=facts, timezone=zone)
             answer = _ask(provider, question, timeout_seconds)
-            material = Material.of(chat, page, read)
+            material = Material.of(chat, page, read, before)
             own = {each.id: each.content for each in recalled if each.speaker in {None, *material.speakers}}
-            lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=own, known=known)
+            lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=own, known=known, profile=facts)
+            lessons = without_examples(lessons, _EXAMPLES, _said(session, [*before, *page]))
             lessons = _without_others(lessons, [each for each in recalled if each.id not in own], material)
             lessons = replace(lessons, dropped=(*_cut_messages(page), *lessons.dropped))
             written = _write(memory, store, chat, lessons, material, erased=erased, provider=provider.id)
@@ -403,6 +439,29 @@ def _pages(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
         page.append(message)
         size += chars
     yield page
+
+
+def _turn_before(chat: Conversation, page: Sequence[Message]) -> list[Message]:
+    """Return the question of the turn before a page, or of the one that it goes on with, and the end of that turn."""
+    if not page:
+        return []
+    turn: list[Message] = []
+    for message in reversed(chat.history(before=page[0].seq, limit=_BEFORE_COUNT_READ)):
+        if not message.erased:
+            turn.append(message)
+            if is_question(message):
+                break
+    return [*turn[-1:], *turn[-2::-1][-_BEFORE_COUNT_MAX:]]
+
+
+def _said(session: SessionSummary, messages: Sequence[Message]) -> str:
+    return "\n".join((session.task_description, *session.key_findings, *map(spoken_text, messages)))
+
+
+def _profile_of(chat: Conversation) -> str:
+    """Return the name of the profile that a conversation was shown last."""
+    shown = [event.profile for event, _ in chat.events() if isinstance(event, ContextShown) and event.profile]
+    return shown[-1] if shown else "default"
 
 
 def _recalled_entries(project: Project, chat: Conversation, after: int) -> list[Entry]:

@@ -19,12 +19,13 @@ from refold.agent.secrets import secret_in
 from refold.agent.tools import is_storable
 from refold.entry import CATEGORIES, Entry
 from refold.limits import EXTRACTED_CHARS_MAX, EXTRACTED_COUNT_MAX, KEYWORDS_COUNT_MAX
-from refold.text import entails, is_unspaced
+from refold.text import contains, contradiction, entails, is_unspaced
 from refold.text import keywords as keywords_of
 
 _KEYWORD_CHARS_MAX: Final = 100
 _NUMBER_CHARS_MAX: Final = 9
 _MEMORY: Final = "memory "
+_SAID_SHARE: Final = 1 / 3
 _LISTS: Final = ("memories", "items", "facts", "memory")  # The names under which models give the array.
 _WORDS: Final = re.compile(r"[a-z]+")
 # Words for the one whom most facts are about.
@@ -64,13 +65,15 @@ def parse_lessons(
     is_cut_off: bool = False,
     echoes: Mapping[str, str] | None = None,
     known: Sequence[Entry] = (),
+    profile: Sequence[tuple[str, str]] = (),
 ) -> Lessons:
     """Parse an answer: an array, an object with one as `memories` or the like, or an array of such objects.
 
     `echoes` are the contents of the memories that the model was shown, by id: an item that says nothing beyond one of
     them, or beyond an earlier item, is dropped, unless it replaces that one. `known` are the memories that an item can
     replace, numbered from 1. Any other number, and that of a memory about something else, is ignored and reported among
-    `dropped`. Raises `NoJson` for anything else than an array; an empty object is an empty one.
+    `dropped`. An item that says nothing beyond one fact of the `profile`, given as key and value, is dropped. Raises
+    `NoJson` for anything else than an array; an empty object is an empty one.
     """
     lessons: list[Lesson] = []
     dropped = ["the answer was cut off; only its whole items were read"] if is_cut_off else []
@@ -84,6 +87,9 @@ def parse_lessons(
             refusal = _refuse_number(lesson, number, free) if number else ""
             lesson = replace(lesson, replaces=None if refusal else free.get(number))
             source = next((name for name, content in contents.items() if _is_repeat(lesson, name, content)), None)
+            source = source or next(
+                (f"the profile ({key})" for key, value in profile if _is_in(lesson, key, value)), None
+            )
             lesson = lesson if source is None else f"{source} says it already"
         if isinstance(lesson, str):
             dropped.append(f"item {index}: {lesson}")
@@ -104,6 +110,30 @@ def _is_repeat(lesson: Lesson, name: str, content: str) -> bool:
     if lesson.replaces is None or not name.startswith(_MEMORY):
         return True
     return name == f"{_MEMORY}{lesson.replaces.id}" and entails(lesson.content, content)
+
+
+def _is_in(lesson: Lesson, key: str, value: str) -> bool:
+    """Return whether a lesson says nothing beyond a fact of a profile."""
+    fact = f"{key.replace('_', ' ').replace('-', ' ')}: {value}"
+    own = _subject(lesson.content, (), ())
+    return bool(own) and own <= _subject(fact, (), ()) and contradiction(fact, lesson.content) is None
+
+
+def without_examples(lessons: Lessons, examples: Sequence[str], said: str) -> Lessons:
+    """Leave out lessons that only copy an example of the question, unless a third of its words were said."""
+    copies = [
+        lesson
+        for lesson in lessons.items
+        if any(contains(each, lesson.content) and contains(lesson.content, each) for each in examples)
+    ]
+    words = _subject(said, (), ()) if copies else set[str]()
+    copies = [lesson for lesson in copies if _share(_subject(lesson.content, (), ()), words) < _SAID_SHARE]
+    reasons = (f"item {lesson.index}: it is an example of the question" for lesson in copies)
+    return Lessons(tuple(each for each in lessons.items if each not in copies), (*lessons.dropped, *reasons))
+
+
+def _share(own: AbstractSet[str], words: AbstractSet[str]) -> float:
+    return len(own & words) / max(len(own), 1)
 
 
 def _refuse_number(lesson: Lesson, number: int, known: Mapping[int, Entry]) -> str:

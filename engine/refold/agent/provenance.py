@@ -11,7 +11,9 @@ from collections.abc import Set as AbstractSet
 from functools import cached_property
 from itertools import islice
 from math import log1p
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
 
 from refold.agent.parts import quote_text
 from refold.agent.secrets import secret_in
@@ -27,6 +29,8 @@ _QUESTIONS_COUNT_MAX: Final = 64  # Questions in a row that one answer may be fo
 _KNOWN_COUNT_MAX: Final = 512  # Notes from before a page, more than a model is shown of them.
 _EMPTY_TERMS: Final = frozenset(("user",))  # Models begin most facts with it.
 _RUNS: Final = re.compile(r"\w+")
+_ARGUMENTS_CHARS_MAX: Final = 1_000
+_ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Provenance(NamedTuple):
@@ -73,10 +77,11 @@ class Material:
         self._terms_by_seq: dict[int, dict[str, None]] = {}
 
     @classmethod
-    def of(cls, chat: Conversation, page: Sequence[Message], read: int) -> "Material":
+    def of(cls, chat: Conversation, page: Sequence[Message], read: int, again: Sequence[Message] = ()) -> "Material":
         """Return a page of a conversation, with the notes after the seq up to which it was read.
 
-        Without a page, the speakers are all users of the conversation.
+        `again` are messages before it that the model is shown again to understand the page. Without a page, the speakers are all
+        users of the conversation.
         """
         asked: list[str | None] = []
         turns: dict[int, MessageTurn] = {}
@@ -109,7 +114,9 @@ class Material:
             own = MessageTurn(message.name, (message.seq,)) if is_question(message) else before
             in_page.append(turns.get(message.seq, own))
         newest = islice(reversed(known.values()), _KNOWN_COUNT_MAX)
-        return cls(page, in_page or [MessageTurn(name) for name in asked], fresh, [*tasks, *newest])
+        noted = {note.seq for note in tasks}
+        shown = [SessionNote(each.seq, spoken_text(each)) for each in again if each.seq not in noted]
+        return cls(page, in_page or [MessageTurn(name) for name in asked], fresh, [*tasks, *newest, *shown])
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -183,7 +190,7 @@ class Material:
 
     @cached_property
     def _terms(self) -> list[dict[str, None]]:
-        return [_terms_in(text) for text in self._texts]
+        return [_terms_in(spoken_text(message)) for message in self.messages]
 
     @cached_property
     def _counts(self) -> Counter[str]:
@@ -220,6 +227,27 @@ class Material:
         first = len(quote) - len(text) + next((run.start() for run in runs), 0)
         begin = min(first - EXTRACTED_CONTEXT_CHARS_MAX // 4, len(quote) - EXTRACTED_CONTEXT_CHARS_MAX)
         return quote[max(begin, 0) :][:EXTRACTED_CONTEXT_CHARS_MAX]
+
+
+def spoken_text(message: Message) -> str:
+    """Return the text of a message, followed by the calls of tools that it makes, with the ends of long arguments."""
+    parts = message.content if isinstance(message.content, list) else []
+    calls = [*(part for part in parts if part.get("type") == "tool_use"), *(message.tool_calls or ())]
+    return "\n".join(filter(None, (text_of(message), *map(_call_text, calls))))
+
+
+def _call_text(call: Mapping[str, Any]) -> str:
+    function: Any = call.get("function", call)
+    fields = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else {}
+    arguments = fields.get("arguments", fields.get("input", ""))
+    text = arguments if isinstance(arguments, str) else _ENCODE(arguments).decode()
+    return f"called {fields.get('name')}({ends_of(text, _ARGUMENTS_CHARS_MAX)})"
+
+
+def ends_of(text: str, chars_max: int) -> str:
+    """Return a text, or its beginning and its end if it is longer than so many characters."""
+    half = chars_max // 2 - 16
+    return text if len(text) <= chars_max else f"{text[:half]}\n[...]\n{text[-half:]}"
 
 
 def _source_seqs(notes: Iterable[SessionNote], seqs: AbstractSet[int]) -> tuple[int, ...]:

@@ -164,7 +164,7 @@ def test_of_a_long_turn_before_the_question_and_the_end_are_repeated(memory: Mem
     extract(chat, hearing(heard), memory=memory)
     chat.append("user", "Thanks.")
     extract(chat, hearing(heard), memory=memory)
-    before = before_of(heard[1])
+    before = before_of(heard[-1])
     assert re.findall(r"user: Please|step \d+", before) == [
         "user: Please",
         *(f"step {number}" for number in range(6, 12)),

@@ -192,9 +192,12 @@ def _items(answer: object) -> list[object]:
     if isinstance(answer, list):
         wrapped = ((each, _listed(each)) for each in cast("list[object]", answer))
         return [item for each, items in wrapped for item in ([each] if items is None else items)]
-    items = [answer] if isinstance(answer, dict) and "content" in answer else [] if answer == {} else _listed(answer)
+    fields = cast("dict[str, object]", answer) if isinstance(answer, dict) else None
+    lone_item: list[object] | None = [] if fields == {} else [answer] if fields and "content" in fields else None
+    items = _listed(fields) if lone_item is None else lone_item
     if items is None:
-        raise NoJson(f"Failed to parse memory extraction JSON: expected an array, got {checks.brief(answer)}")
+        got = checks.brief(cast("object", answer))
+        raise NoJson(f"Failed to parse memory extraction JSON: expected an array, got {got}")
     return items
 
 

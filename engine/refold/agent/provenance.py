@@ -80,8 +80,8 @@ class Material:
     def of(cls, chat: Conversation, page: Sequence[Message], read: int, again: Sequence[Message] = ()) -> "Material":
         """Return a page of a conversation, with the notes after the seq up to which it was read.
 
-        `again` are messages before it that the model is shown again to understand the page. Without a page, the speakers are all
-        users of the conversation.
+        `again` are messages before it that the model is shown again, to understand the page. Without a page, the
+        speakers are all users of the conversation.
         """
         asked: list[str | None] = []
         turns: dict[int, MessageTurn] = {}
@@ -237,9 +237,9 @@ def spoken_text(message: Message) -> str:
 
 
 def _call_text(call: Mapping[str, Any]) -> str:
-    function: Any = call.get("function", call)
-    fields = cast("Mapping[str, Any]", function) if isinstance(function, Mapping) else {}
-    arguments = fields.get("arguments", fields.get("input", ""))
+    function = call.get("function", call)
+    fields = cast("Mapping[str, Any]", function if isinstance(function, Mapping) else {})
+    arguments: object = fields.get("arguments", fields.get("input", ""))
     text = arguments if isinstance(arguments, str) else _ENCODE(arguments).decode()
     return f"called {fields.get('name')}({ends_of(text, _ARGUMENTS_CHARS_MAX)})"
 

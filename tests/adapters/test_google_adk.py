@@ -20,6 +20,7 @@ pytest.importorskip("google.adk", reason=WHY_NOT)
 from google.adk.agents import BaseAgent  # noqa: E402 - it is there from here on
 from google.adk.errors import StaleSessionError  # noqa: E402
 from google.adk.errors.session_not_found_error import SessionNotFoundError  # noqa: E402
+from google.adk.events._rewind_events import _apply_rewinds  # noqa: E402
 from google.adk.events.event import Event  # noqa: E402
 from google.adk.events.event_actions import EventActions  # noqa: E402
 from google.adk.memory import InMemoryMemoryService  # noqa: E402
@@ -371,10 +372,120 @@ def test_a_secret_is_erased_from_sessions_states_and_memories(tmp_path: Path) ->
         assert b"secret is plum" not in file.read_bytes()
 
 
+def stored(path: Path, text: str) -> bool:
+    return any(text.encode() in file.read_bytes() for file in path.iterdir())
+
+
+def test_a_message_that_is_erased_is_not_sent_to_the_model_any_more(memory: Memory) -> None:
+    service, memories = RefoldSessionService(memory), RefoldMemoryService(memory, ranking="lexical")
+    names = {"app_name": "a", "user_id": "ann", "session_id": "x"}
+
+    async def fill() -> None:
+        session = await service.create_session(**names)
+        actions = EventActions(state_delta={"home": "Elm Street", "user:home": "kept"})
+        for text in ("hello", "I live at Elm Street", "bye"):
+            event = Event(author="user", message=text, actions=actions if "Elm" in text else EventActions())
+            await service.append_event(session, event)
+        await memories.add_session_to_memory(session)
+
+    async def read() -> tuple[list[str], dict[str, Any], int]:
+        session = await service.get_session(**names)
+        found = await memories.search_memory(app_name="a", user_id="ann", query="Street")
+        texts = [part.text for event in session.events for part in event.content.parts]
+        return texts, session.state, len(found.memories)
+
+    asyncio.run(fill())
+    chat = memory.conversation("google-adk/a/ann/x")
+    memory.erase([chat.window()[1]])
+    assert asyncio.run(read()) == (["hello", "(erased)", "bye"], {"user:home": "kept"}, 0)
+    chat.erase()
+    assert asyncio.run(read())[0] == ["(erased)"] * 3
+    assert_sound(memory)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_user_is_erased_from_the_files(tmp_path: Path, is_deleted: bool) -> None:
+    async def steps(memory: Memory) -> None:
+        service, memories = RefoldSessionService(memory), RefoldMemoryService(memory)
+        for user, home in (("ann/1", "Elm Street 51"), ("ann", "Oak Street 52")):
+            for each in ("x", "y"):
+                state = {"user:home": home, "home": home}
+                session = await service.create_session(app_name="a", user_id=user, session_id=each, state=state)
+                await service.append_event(session, Event(author="user", message=f"I live at {home} {each}"))
+                await memories.add_session_to_memory(session)
+        if is_deleted:
+            await service.delete_session(app_name="a", user_id="ann/1", session_id="x")
+        receipts = await service.erase_session(app_name="a", user_id="ann/1", session_id="y")
+        assert sum(len(receipt.derived) for receipt in receipts) > 0
+        assert await service.get_session(app_name="a", user_id="ann/1", session_id="y") is None
+        await service.erase_user(app_name="a", user_id="ann/1")
+        await memories.erase_user(app_name="a", user_id="ann/1")
+        for user, count in (("ann/1", 0), ("ann", 2)):
+            found = await memories.search_memory(app_name="a", user_id=user, query="Street")
+            sessions = (await service.list_sessions(app_name="a", user_id=user)).sessions
+            state = await service.get_user_state(app_name="a", user_id=user)
+            assert (len(found.memories), len(sessions), len(state)) == (count, count, count // 2)
+        assert_sound(memory)
+
+    with Memory(tmp_path / "store") as memory:
+        asyncio.run(steps(memory))
+    assert [stored(tmp_path / "store", text) for text in ("Elm Street", "ann%2F1", "ann/1", "Oak Street")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+
+
+class Echo(BaseAgent):
+    """An agent that answers with what a model would be sent."""
+
+    async def _run_async_impl(self, ctx: Any) -> Any:
+        texts = [part.text for event in _apply_rewinds(ctx.session.events) for part in _parts_of(event)]
+        yield Event(invocation_id=ctx.invocation_id, author=self.name, content=content(types.Part(text=str(texts))))
+
+
+def _parts_of(event: Event) -> list[Any]:
+    return (event.content.parts if event.content else None) or []
+
+
+def test_a_rewind_takes_the_conversation_back(memory: Memory) -> None:
+    service = RefoldSessionService(memory)
+    runner = Runner(app_name="a", agent=Echo(name="echo"), session_service=service)
+    names: dict[str, Any] = {"user_id": "u", "session_id": "s"}
+    chat = memory.conversation("google-adk/a/u/s")
+
+    async def say(text: str) -> list[str]:
+        said = content(types.Part(text=text), role="user")
+        sent = [event.content.parts[0].text async for event in runner.run_async(**names, new_message=said)][-1]
+        assert str([message.content for message in chat.window()[:-1]]) == sent
+        return [message.content for message in chat.window() if message.role == "user"]
+
+    async def rewind(place: int) -> None:
+        session = await service.get_session(app_name="a", **names)
+        turns = list(dict.fromkeys(event.invocation_id for event in session.events if event.content))
+        await runner.rewind_async(**names, rewind_before_invocation_id=turns[place])
+
+    async def steps() -> None:
+        await service.create_session(app_name="a", **names)
+        for text in ("one", "two", "three"):
+            await say(text)
+        await rewind(1)
+        assert await say("four") == ["one", "four"]
+        # Before a turn that was itself rewound: what came before it is there again.
+        await rewind(2)
+        assert await say("five") == ["one", "two", "five"]
+        await rewind(0)
+        assert await say("six") == ["six"]
+
+    asyncio.run(steps())
+    assert_sound(memory)
+
+
 def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = ROOT / "engine" / "docs" / "guides.md"
-    assert run_blocks.run_file(page, sections="Keep the sessions of Google's ADK".__eq__) == 1
+    assert run_blocks.run_file(page, sections="Keep the sessions of Google's ADK".__eq__) == 2
 
 
 def test_the_examples_hold() -> None:

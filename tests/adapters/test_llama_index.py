@@ -182,6 +182,38 @@ def test_a_secret_is_erased_from_the_store_and_from_what_is_shown(tmp_path: Path
         assert b"secret is plum" not in file.read_bytes()
 
 
+def test_a_message_that_is_erased_is_not_sent_to_the_model_any_more(memory: Memory) -> None:
+    store, chat = RefoldChatStore(memory), memory.conversation("llama-index/k")
+    asyncio.run(store.add_messages("k", [ChatMessage(text) for text in ("one", "Elm Street", "two", "Oak Street")]))
+    asyncio.run(store.archive_oldest_messages("k", 2))
+    shown = {message.content: message for message in chat.history()}
+    memory.erase([shown["Elm Street"], shown["Oak Street"]])
+    left = [message.content for message in asyncio.run(store.get_messages("k", None))]
+    assert left == ["one", "(erased)", "two", "(erased)"]
+    chat.erase()
+    assert {message.content for message in asyncio.run(store.get_messages("k", None))} == {"(erased)"}
+    assert_sound(memory)
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_key_is_erased_from_the_files(tmp_path: Path, is_deleted: bool) -> None:
+    with Memory(tmp_path / "store") as memory:
+        store = RefoldChatStore(memory)
+        for key, text in (("ann", "Elm Street"), ("anne", "Oak Street")):
+            asyncio.run(store.add_messages(key, [ChatMessage(text), ChatMessage(text + "!")]))
+            asyncio.run(store.archive_oldest_messages(key, 1))
+        if is_deleted:
+            asyncio.run(store.delete_messages("ann"))
+        receipts = asyncio.run(store.erase("ann"))
+        assert [receipt.occurrences for receipt in receipts][-1] == 0
+        assert asyncio.run(store.get_messages("ann", None)) == []
+        assert len(asyncio.run(store.get_messages("anne", None))) == 2
+        assert memory.conversations(prefix="llama-index/") == ["llama-index/anne"]
+        assert_sound(memory)
+    held = [file.read_bytes() for file in (tmp_path / "store").iterdir()]
+    assert [any(text in each for each in held) for text in (b"Elm Street", b"Oak Street")] == [False, True]
+
+
 def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = ROOT / "engine" / "docs" / "guides.md"

@@ -12,7 +12,8 @@ from itertools import groupby
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from refold import Conversation, Memory
+from refold import Conversation, Memory, Message, Receipt
+from refold.adapters.erasure import conversations, erase
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
 from refold.adapters.windows import call_ids, opening
@@ -55,8 +56,10 @@ class RefoldSessionService(BaseSessionService):
     Sessions, events and states are items of the table ``name``. The messages of a session are also the window of the
     conversation ``NAME/APP/USER/SESSION``, in which a ``/`` within a name is written ``%2F``, so that ``why``,
     ``search``, budgets, ``erase`` and ``refold web`` work on them. Each call is one commit. An append to a session that
-    another writer has changed since it was read is refused, as in ADK's ``DatabaseSessionService``. An erased event
-    comes back as ``(erased)``, with its function calls; erased state is gone.
+    another writer has changed since it was read is refused, as in ADK's ``DatabaseSessionService``. A rewind takes the
+    conversation back to where the session goes on. Erasing a message erases its event, and the session's state that
+    the event set; an erased event comes back as ``(erased)``, with its function calls. ``erase_session`` and
+    ``erase_user`` erase all of them.
 
     >>> import asyncio
     >>> memory = Memory()
@@ -149,7 +152,7 @@ class RefoldSessionService(BaseSessionService):
         return session or Session(id=names[2], app_name=app_name, user_id=user_id, last_update_time=row["updated"])
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Delete a session with its events and its own state; the log keeps them until ``erase``."""
+        """Delete a session with its events and its own state; the log keeps them until ``erase_session``."""
         names = (app_name, user_id, session_id.strip())
 
         async def change() -> None:
@@ -159,6 +162,29 @@ class RefoldSessionService(BaseSessionService):
                 self._chat(names).clear_window()
 
         await _transact(self.memory, change)
+
+    async def erase_session(
+        self, *, app_name: str, user_id: str, session_id: str, forks: str = "refuse"
+    ) -> list[Receipt]:
+        """Erase the bytes of a session, deleted or not: its events, its own state, its conversation with its name.
+
+        Memories made from its events are erased too; the states of its user and its app stay. ``forks`` is that of
+        ``chat.erase``.
+        """
+        names = (app_name, user_id, session_id.strip())
+        keys = [_key(kind, names) for kind in ("session", "event", "state")]
+        chats = [_path(self.name, names)]
+        return await asyncio.to_thread(erase, self.memory, _ACTOR, chats=chats, forks=forks, table=self.name, keys=keys)
+
+    async def erase_user(self, *, app_name: str, user_id: str, forks: str = "refuse") -> list[Receipt]:
+        """Erase the bytes of all sessions of a user, deleted or not, as ``erase_session`` does, and the user's state.
+
+        The memory service has an ``erase_user`` of its own.
+        """
+        names = (app_name, user_id)
+        keys = [_key(kind, names) for kind in ("session", "event", "state", "user")]
+        chats = conversations(self.memory, _path(self.name, names) + "/")
+        return await asyncio.to_thread(erase, self.memory, _ACTOR, chats=chats, forks=forks, table=self.name, keys=keys)
 
     async def append_event(self, session: Session, event: Event) -> Event:
         """Append an event to a session, here and in the memory; ``StaleSessionError`` if another writer was first."""
@@ -175,8 +201,8 @@ class RefoldSessionService(BaseSessionService):
             if not _is_newest(session, item.value):
                 raise StaleSessionError(_STALE)
             row = _row(event.timestamp, item.value["count"] + 1, event.id)
-            self._put_event((*names, _number(row["count"])), event)
-            self._put_state(names, event.actions)
+            messages = self._put_event((*names, _number(row["count"])), event)
+            self._put_state(names, event.actions, messages)
             self._table.put(_key("session", names), row)
             return row
 
@@ -188,24 +214,43 @@ class RefoldSessionService(BaseSessionService):
             session._storage_update_marker = row["revision"]  # noqa: SLF001 - where ADK keeps it
         return self._commit_event_to_session(session, event)
 
-    def _put_event(self, place: Names, event: Event) -> None:
+    def _put_event(self, place: Names, event: Event) -> list[Message]:
+        """Put an event, and show it; return its messages, which it cites, so that erasing one of them erases it."""
         dumped: dict[str, Any] = event.model_dump(mode="json", exclude_defaults=True)
-        self._table.put(_key("event", (*place, _EVENT)), dumped)
-        self._table.put(_key("event", (*place, _FRAME)), _frame(dumped))
         chat = self._chat(place[:3])
-        window = chat.window() if _has_calls(dumped) else []
-        known = call_ids(window)
-        for fields in _messages(dumped, known):
-            chat.append(**fields, metadata={_EVENT_ID: event.id}, occurred=_nanoseconds(event.timestamp))
+        if event.actions.rewind_before_invocation_id:
+            self._rewind(chat, place[:3], event.actions.rewind_before_invocation_id)
+        known = call_ids(chat.window()) if _has_calls(dumped) else set[str]()
+        options: dict[str, Any] = {"metadata": {_EVENT_ID: event.id}, "occurred": _nanoseconds(event.timestamp)}
+        messages = [chat.append(**fields, **options) for fields in _messages(dumped, known)]
+        self._table.put(_key("event", (*place, _EVENT)), dumped, sources=messages)
+        self._table.put(_key("event", (*place, _FRAME)), _frame(dumped))
+        return messages
 
-    def _put_state(self, names: Names, actions: EventActions) -> None:
+    def _rewind(self, chat: Conversation, names: Names, invocation_id: str) -> None:
+        """Take the window back to before the first event of an invocation, from where ADK goes on."""
+        before: TableItem | None = None
+        for item in self._table.scan(_key("event", names)):
+            if item.value.get("invocation_id") == invocation_id:
+                break
+            before = item
+        else:
+            return
+        if before is None:
+            chat.clear_window()
+        else:
+            chat.restore(chat.at(before.seq).snapshot(), views=("window",), keep_budget=True)
+
+    def _put_state(self, names: Names, actions: EventActions, messages: Sequence[Message] = ()) -> None:
+        """Put the changes of state; the session's own ones cite the messages of the event that made them."""
         scopes = {State.APP_PREFIX: ("app", names[:1]), State.USER_PREFIX: ("user", names[:2])}
         delta: dict[str, Any] = actions.model_dump(mode="json")["state_delta"]
         for key, value in delta.items():
             prefix = next((prefix for prefix in (*scopes, State.TEMP_PREFIX) if key.startswith(prefix)), "")
             if prefix != State.TEMP_PREFIX:
                 scope, own = scopes.get(prefix, ("state", names))
-                self._table.put(_key(scope, (*own, key.removeprefix(prefix))), value)
+                sources = messages if scope == "state" else ()
+                self._table.put(_key(scope, (*own, key.removeprefix(prefix))), value, sources=sources)
 
     def _chat(self, names: Names) -> Conversation:
         conversation_id = _path(self.name, names)
@@ -217,7 +262,8 @@ class RefoldMemoryService(BaseMemoryService):
 
     The texts of events are memories of the project ``NAME/APP/USER`` and found by its search: the ``top_k`` best by the
     ``ranking``; ``"lexical"`` finds only those that share a word with the query. An event is added once, and not again
-    if its memory was deleted. The table ``name`` holds the contents of the events.
+    if its memory was deleted. The table ``name`` holds the contents of the events. Erasing a message of a session in
+    the memory erases the memory made from it, if both services have the same ``name``.
 
     >>> import asyncio
     >>> service = RefoldMemoryService(Memory())
@@ -252,20 +298,36 @@ class RefoldMemoryService(BaseMemoryService):
         """Add the events that were not added before, in one commit."""
         names = (app_name, user_id)
         project = self.memory.aio.project(_path(self.name, names))
+        keys = {event.id: _key("remembered", (*names, event.id)) for event in events}
+        known = dict(zip(keys, self._table.seqs(keys.values()), strict=True))
+        new = [event for event in events if not known[event.id]]
+        messages = await asyncio.to_thread(self._messages, (*names, session_id), new) if session_id and new else {}
 
         async def change() -> None:
-            for event in events:
+            for event in new:
                 dumped: dict[str, Any] = event.model_dump(mode="json", exclude_defaults=True)
-                content, known = _text(dumped), _key("remembered", (*names, event.id))
-                if content.strip() in ("", _ERASED) or self._table.item(known) is not None:
+                content = _text(dumped)
+                if content.strip() in ("", _ERASED) or self._table.item(keys[event.id]) is not None:
                     continue
                 moment, metadata = _nanoseconds(event.timestamp), {"author": event.author, "session": session_id}
-                entry = await project.add(content, metadata=metadata, occurred=moment)
+                sources = messages.get(event.id, [])
+                entry = await project.add(content, metadata=metadata, occurred=moment, sources=sources)
                 held = {"content": dumped["content"], "author": event.author, "timestamp": event.timestamp}
-                self._table.put(known, entry.id)
-                self._table.put(_key("memory", (*names, entry.id, event.id)), held)
+                self._table.put(keys[event.id], entry.id)
+                self._table.put(_key("memory", (*names, entry.id, event.id)), held, sources=[entry, *sources])
 
         await _transact(self.memory, change)
+
+    def _messages(self, names: Names, events: Sequence[Event]) -> dict[str, list[Message]]:
+        """Return the messages that show events of a session, by the ids of the events."""
+        chat, missing = self.memory.conversation(_path(self.name, names)), {event.id for event in events}
+        for held in (chat.window(), chat.history()):
+            found: dict[str, list[Message]] = {}
+            for message in held:
+                found.setdefault((message.metadata or {}).get(_EVENT_ID, ""), []).append(message)
+            if missing <= found.keys():
+                break
+        return found
 
     async def search_memory(self, *, app_name: str, user_id: str, query: str) -> SearchMemoryResponse:
         """Return the events whose texts answer a query best."""
@@ -295,6 +357,13 @@ class RefoldMemoryService(BaseMemoryService):
                     await project.delete(entry_id)
 
         await _transact(self.memory, change)
+
+    async def erase_user(self, *, app_name: str, user_id: str) -> list[Receipt]:
+        """Erase the bytes of all memories of a user, deleted or not, and the name of their project."""
+        names = (app_name, user_id)
+        keys = [_key(kind, names) for kind in ("remembered", "memory")]
+        projects = [_path(self.name, names)]
+        return await asyncio.to_thread(erase, self.memory, _ACTOR, table=self.name, keys=keys, projects=projects)
 
 
 async def _transact(memory: Memory, change: Callable[[], Awaitable[T]]) -> T:

@@ -4,12 +4,14 @@
 # pyright: reportMissingImports=false, reportUntypedBaseClass=false, reportUnknownArgumentType=false
 # pyright: reportUnknownMemberType=false, reportUnknownParameterType=false, reportUnknownVariableType=false
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeVar
 
-from refold import Conversation, Memory
+from refold import Conversation, Memory, Message, Receipt
+from refold.adapters.erasure import erase
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
 from refold.adapters.windows import call_ids, opening
@@ -45,6 +47,8 @@ class _StoredMessage(NamedTuple):
     number: str
     frame: dict[str, Any] | None = None
     message: dict[str, Any] | None = None
+    source: Message | TableItem | None = None
+    """What the message is a copy of: a message of the conversation, or its item with another status."""
 
     def chat_message(self) -> ChatMessage:
         return ChatMessage.model_validate(self.message or self.frame)
@@ -56,7 +60,8 @@ class RefoldChatStore(AsyncDBChatStore):
     The active messages of a key are the window of the conversation ``NAME/KEY``, so that ``why``, ``search``, budgets,
     ``erase`` and ``refold web`` work on them. Archived and deleted messages have left it, and an answer leaves together
     with its tool call. All of them stay in ``chat.history()``. The table ``name`` holds the active and archived
-    messages. Each call is one commit. An erased message comes back as ``(erased)``, with its tool calls.
+    messages. Each call is one commit. Erasing a message of the conversation erases the one of the store; it comes back
+    as ``(erased)``, with its tool calls. ``erase`` erases a whole key.
 
     >>> import asyncio
     >>> from llama_index.core.llms import ChatMessage
@@ -173,6 +178,16 @@ class RefoldChatStore(AsyncDBChatStore):
 
         return await self._write(change)
 
+    async def erase(self, key: str, *, forks: str = "refuse") -> list[Receipt]:
+        """Erase the bytes of all messages of a key, deleted or not, and of its conversation with its name.
+
+        ``forks`` is that of ``chat.erase``.
+        """
+        chats, keys = [self._conversation_id(key)], [(status.value, part(key)) for status in _STATUSES]
+        return await asyncio.to_thread(
+            erase, self._memory, _ACTOR, chats=chats, forks=forks, table=self.name, keys=keys
+        )
+
     async def _write(self, change: Callable[[], T]) -> T:
         """Apply a change in one commit, retrying it if a concurrent write changed what it read; return its result."""
 
@@ -189,9 +204,10 @@ class RefoldChatStore(AsyncDBChatStore):
 
     def _put(self, key: str, status: MessageStatus, held: _StoredMessage) -> None:
         table, place = self._memory.table(self.name), (status.value, part(key), held.number)
-        for name, value in ((_FRAME, held.frame), (_MESSAGE, held.message)):
-            if value is not None:
-                table.put((*place, name), value)
+        if held.frame is not None:
+            table.put((*place, _FRAME), held.frame)
+        if held.message is not None:
+            table.put((*place, _MESSAGE), held.message, sources=[] if held.source is None else [held.source])
 
     def _remove(self, key: str, status: MessageStatus, messages: Sequence[_StoredMessage]) -> None:
         """Remove messages from those with the status, and from the window."""
@@ -211,17 +227,19 @@ class RefoldChatStore(AsyncDBChatStore):
         known = call_ids(chat.window())
         for number, message in enumerate(messages, highest + 1):
             dumped: dict[str, Any] = message.model_dump(mode="json")
-            held = _StoredMessage(f"{number:012}", _frame(dumped), dumped)
-            self._put(key, status, held)
-            fields = _fields(dumped, known if status is MessageStatus.ACTIVE else None)
-            shown = chat.append(**fields, metadata={_NUMBER: held.number})
+            fields, own = _fields(dumped, known if status is MessageStatus.ACTIVE else None), f"{number:012}"
+            shown = chat.append(**fields, metadata={_NUMBER: own})
+            self._put(key, status, _StoredMessage(own, _frame(dumped), dumped, shown))
             if status is MessageStatus.ACTIVE:
                 known |= call_ids([shown])
             else:
                 chat.remove(shown)
 
+    def _conversation_id(self, key: str) -> str:
+        return f"{self.name}/{key}"
+
     def _chat(self, key: str) -> Conversation:
-        conversation_id = f"{self.name}/{key}"
+        conversation_id = self._conversation_id(key)
         return self._memory.conversation(conversation_id, **opening(self._memory, conversation_id))
 
 
@@ -231,10 +249,12 @@ def _statuses(status: MessageStatus | None) -> Sequence[MessageStatus]:
 
 def _parse_messages(items: Iterable[TableItem]) -> list[_StoredMessage]:
     """Return the messages of the items of one status, in order."""
-    return [
-        _StoredMessage(number, **{item.key[-1]: item.value for item in parts})
-        for number, parts in groupby(items, key=lambda item: item.key[2])
-    ]
+    found: list[_StoredMessage] = []
+    for number, parts in groupby(items, key=lambda item: item.key[2]):
+        own = {item.key[-1]: item for item in parts}
+        values = {name: item.value for name, item in own.items()}
+        found.append(_StoredMessage(number, **values, source=own.get(_MESSAGE)))
+    return found
 
 
 def _frame(message: dict[str, Any]) -> dict[str, Any]:

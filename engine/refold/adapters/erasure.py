@@ -1,0 +1,31 @@
+"""The erasure of what an adapter stores for one user, session or thread."""
+
+from collections.abc import Sequence
+
+from refold import Memory, Receipt
+from refold.memory.table import Key
+
+
+def conversations(memory: Memory, prefix: str) -> list[str]:
+    """Return the ids of the conversations with a prefix, also of dropped ones."""
+    return memory.conversations(prefix=prefix) + memory.conversations(prefix=prefix, dropped=True)
+
+
+def erase(
+    memory: Memory,
+    actor: str,
+    *,
+    chats: Sequence[str] = (),
+    forks: str = "refuse",
+    table: str = "",
+    keys: Sequence[Key] = (),
+    projects: Sequence[str] = (),
+) -> list[Receipt]:
+    """Erase conversations, then the items of a table whose keys begin with ``keys``, then projects.
+
+    Each is an erasure of its own, with a receipt. If one fails, another call completes it.
+    """
+    with memory.acting(actor):
+        receipts = [memory.conversation(chat).erase(forks=forks) for chat in chats]
+        receipts += [memory.table(table).erase(key) for key in keys]
+        return receipts + [memory.project(project).erase() for project in projects]

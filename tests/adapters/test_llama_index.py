@@ -204,8 +204,7 @@ def test_a_key_is_erased_from_the_files(tmp_path: Path, is_deleted: bool) -> Non
             asyncio.run(store.archive_oldest_messages(key, 1))
         if is_deleted:
             asyncio.run(store.delete_messages("ann"))
-        receipts = asyncio.run(store.erase("ann"))
-        assert [receipt.occurrences for receipt in receipts][-1] == 0
+        asyncio.run(store.erase("ann"))
         assert asyncio.run(store.get_messages("ann", None)) == []
         assert len(asyncio.run(store.get_messages("anne", None))) == 2
         assert memory.conversations(prefix="llama-index/") == ["llama-index/anne"]

@@ -196,3 +196,52 @@ def test_a_secret_is_erased_from_entries_and_messages(tmp_path: Path) -> None:
         assert len(memory.conversation("pydantic-ai/c").window()) == 4
     for file in (tmp_path / "store").iterdir():
         assert b"secret is plum" not in file.read_bytes()
+
+
+def texts_of(store: RefoldConversationStore, name: str) -> list[str]:
+    loaded = asyncio.run(store.load(name))
+    return [] if loaded is None else list(map(content, loaded.messages))
+
+
+def test_a_message_that_is_erased_is_not_sent_to_the_model_any_more(memory: Memory) -> None:
+    store, chat = RefoldConversationStore(memory), memory.conversation("pydantic-ai/c")
+    save(store, "c", "one", "Elm Street", "two")
+    asyncio.run(store.fork("c", at=2, new_conversation_id="fork"))
+    save(store, "fork", "three")
+    memory.erase([chat.window()[1]])
+    assert texts_of(store, "c") == ["one", "(erased)", "two"]
+    # The entry is the fork's too.
+    assert texts_of(store, "fork") == ["one", "(erased)", "three"]
+    assert [message.content for message in memory.conversation("pydantic-ai/fork").window()] == ["one", None, "three"]
+    memory.erase([memory.conversation("pydantic-ai/fork").window()[0]])
+    assert (texts_of(store, "c"), texts_of(store, "fork")) == (
+        ["(erased)", "(erased)", "two"],
+        ["(erased)", "(erased)", "three"],
+    )
+    chat.erase()
+    assert texts_of(store, "c") == ["(erased)"] * 3
+    save(store, "c", "four")
+    assert texts_of(store, "c") == [*["(erased)"] * 3, "four"]
+    assert_sound(memory)
+
+
+@pytest.mark.parametrize("projects", [True, False])
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_conversation_is_erased_from_the_files(tmp_path: Path, is_deleted: bool, projects: bool) -> None:
+    with Memory(tmp_path / "store") as memory:
+        store = RefoldConversationStore(memory, project_messages=projects)
+        save(store, "ann", "Elm Street 1", "Elm Street 2")
+        save(store, "bob", "Oak Street 1")
+        asyncio.run(store.fork("ann", at=1, new_conversation_id="fork"))
+        if is_deleted:
+            loaded = asyncio.run(store.load("ann"))
+            assert loaded is not None
+            asyncio.run(store.delete("ann"))
+        asyncio.run(store.erase("ann"))
+        assert texts_of(store, "ann") == []
+        assert (texts_of(store, "fork"), texts_of(store, "bob")) == (["(erased)"], ["Oak Street 1"])
+        assert "pydantic-ai/ann" not in memory.conversations()
+        save(store, "fork", "more")
+        assert_sound(memory)
+    held = [file.read_bytes() for file in (tmp_path / "store").iterdir()]
+    assert [any(text in each for each in held) for text in (b"Elm Street", b"Oak Street")] == [False, True]

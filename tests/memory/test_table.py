@@ -520,6 +520,46 @@ def test_a_stamp_is_a_source(memory: Memory) -> None:
     assert inside.id != added.id
 
 
+def test_an_item_is_a_source(memory: Memory) -> None:
+    table = memory.table("users")
+    table.put("ann", {"likes": "tea"})
+    item = table.item("ann")
+    table.put(("copy", "ann"), 1, sources=[item])
+    with memory.batch():
+        table.put("bob", {"likes": "milk"})
+        table.put(("copy", "bob"), 2, sources=[table.item("bob")])
+    assert table.count(("copy",)) == 2
+    memory.erase([item, *table.get_many(["bob"])])
+    assert table.keys() == []
+    other = Memory()
+    other.table("users").put("bob", 2)
+    with refused(other, InvalidInput, "another memory"):
+        other.table("users").put("ann", 1, sources=[item])
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "left"),
+    [
+        (["a"], {"b", ("c",), ("c", "d")}),
+        ([("a",), "a"], {"b", ("c",), ("c", "d")}),
+        ([("c", "d"), "b"], {"a", ("a", "x"), "ab", ("c",)}),
+        ([("c",), ("a",), ("a", "x")], {"ab", "b"}),
+        (["ab", "", "b"], set()),
+        ([], {"a", ("a", "x"), "ab", "b", ("c",), ("c", "d")}),
+    ],
+)
+def test_items_under_several_prefixes_are_erased_at_once(prefixes: list[Any], left: set[Any]) -> None:
+    memory = Memory()
+    table = memory.table("t")
+    for key in ("a", ("a", "x"), "ab", "b", ("c",), ("c", "d")):
+        table.put(key, "value")
+    head = memory.head
+    table.erase(prefixes)
+    assert set(table.keys()) == {key[0] if key == ("c",) else key for key in left}
+    assert memory.head - head <= 1
+    assert_sound(memory)
+
+
 def test_a_stamp_of_a_batch_that_was_not_committed_is_no_source(memory: Memory) -> None:
     table = memory.table("users")
     with contextlib.suppress(ZeroDivisionError), memory.batch():

@@ -17,15 +17,16 @@ def erase(
     *,
     chats: Sequence[str] = (),
     forks: str = "refuse",
-    table: str = "",
-    keys: Sequence[Key] = (),
+    table: str,
+    keys: Sequence[Key],
     projects: Sequence[str] = (),
 ) -> list[Receipt]:
-    """Erase conversations, then the items of a table whose keys begin with ``keys``, then projects.
+    """Erase conversations, then the items of a table whose keys begin with one of ``keys``, then projects.
 
-    Each is an erasure of its own, with a receipt. If one fails, another call completes it.
+    Each is an erasure of its own, with a receipt: those of conversations, that of the table, those of projects. If one
+    fails, another call completes it.
     """
     with memory.acting(actor):
         receipts = [memory.conversation(chat).erase(forks=forks) for chat in chats]
-        receipts += [memory.table(table).erase(key) for key in keys]
+        receipts.append(memory.table(table).erase(list(keys)))
         return receipts + [memory.project(project).erase() for project in projects]

@@ -1,13 +1,15 @@
 """A pydantic-ai conversation store: entries and records in a table, messages in conversations of the memory."""
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
-from refold import Conversation, Memory
+from refold import Conversation, Memory, Message, Receipt
+from refold.adapters.erasure import erase
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part
-from refold.memory import TableItem
+from refold.memory import Table, TableItem
 
 with import_extra("pydantic-ai"):
     from pydantic import TypeAdapter
@@ -40,7 +42,9 @@ class RefoldConversationStore(ConversationStore):
 
     Each message is an entry of the table ``name``. The current messages of a conversation are also the window of the
     conversation ``NAME/CONVERSATION_ID`` of the memory, part by part, so that ``why``, ``search``, budgets, ``erase``
-    and ``refold web`` work on them; ``project_messages=False`` turns that off. A save is one commit.
+    and ``refold web`` work on them; ``project_messages=False`` turns that off. A save is one commit. Erasing a message
+    erases its entry, which comes back as ``(erased)``, and the messages that show it elsewhere; ``erase`` erases a
+    whole conversation.
 
     >>> import asyncio
     >>> from pydantic_ai.conversation import Conversation
@@ -101,14 +105,20 @@ class RefoldConversationStore(ConversationStore):
             raise ConversationConflict(record.conversation_id)
         if head is not None and head not in new and self._table.item((*_entry_key(head), _LINK)) is None:
             raise ConversationConflict(record.conversation_id)
+        shown = None if item is None else item.value.get(_WINDOW_HEAD)
+        messages: dict[str, list[Message]] = {}
+        if self.project_messages:
+            messages = self._show(record, new, shown)
+            shown = head
         for entry in new.values():
             message = _ENTRIES.dump_python(entry, mode="json")["message"]
             self._table.put((*_entry_key(entry.id), _LINK), [entry.parent_id, message["kind"]])
-            self._table.put((*_entry_key(entry.id), _MESSAGE), message)
-        shown = None if item is None else item.value.get(_WINDOW_HEAD)
-        if self.project_messages:
-            self._show(record, new, shown)
-            shown = head
+            self._table.put((*_entry_key(entry.id), _MESSAGE), message, sources=messages.get(entry.id, ()))
+        # An earlier entry that is shown now is put again, because it has to cite the messages that show it.
+        for entry_id in messages.keys() - new.keys():
+            place = (*_entry_key(entry_id), _MESSAGE)
+            for earlier in self._table.get_many([place]):
+                self._table.put(place, earlier.value, sources=[earlier, *messages[entry_id]])
         self._table.put(key, {**_RECORDS.dump_python(record, mode="json"), _WINDOW_HEAD: shown})
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
@@ -122,14 +132,7 @@ class RefoldConversationStore(ConversationStore):
         if stored is None or _record(stored).revision != expected_revision:
             raise ConversationConflict(conversation_id)
         keys = self._table.keys(("entry",))
-        reached: set[Any] = set()
-        for item in items.values():
-            record = _record(item)
-            for tip in (record.head_id, *record.branches, item.value.get(_WINDOW_HEAD)):
-                for entry_key in map(_entry_key, self._chain(tip)):
-                    if entry_key in reached:
-                        break
-                    reached.add(entry_key)
+        reached = set(map(_entry_key, _reached_entries(self._table, items.values())))
         self._table.delete(_record_key(conversation_id))
         for key in keys:
             if key[:2] not in reached:
@@ -137,13 +140,38 @@ class RefoldConversationStore(ConversationStore):
         if self.project_messages:
             self._chat(conversation_id).clear_window()
 
+    async def erase(self, conversation_id: str, *, forks: str = "refuse") -> list[Receipt]:
+        """Erase the bytes of a conversation, deleted or not: its record, its entries, and what shows them.
+
+        Other conversations that share an entry have it as ``(erased)``. ``forks`` is that of ``chat.erase``.
+        """
+        return await asyncio.to_thread(self._erase, conversation_id, forks)
+
+    def _erase(self, conversation_id: str, forks: str) -> list[Receipt]:
+        own, chat = _record_key(conversation_id), self._conversation_id(conversation_id)
+        others = [item for item in self._table.scan(("record",)) if item.key != own]
+        kept, entries = _reached_entries(self._table, others), set[str]()
+        for record in self._table.history(own)[-1:]:  # Deleted with its entries, which are read as of then.
+            entries = _reached_entries(self.memory.at(record.seq).table(self.name), [record])
+        for message in self.memory.conversation(chat).history():
+            entries |= {(message.metadata or {}).get(_ENTRY)} - {None}
+        keys = [_entry_key(each) if each not in kept else (*_entry_key(each), _MESSAGE) for each in entries]
+        return erase(self.memory, _ACTOR, chats=[chat], forks=forks, table=self.name, keys=[own, *keys])
+
     # The messages shown by a conversation of the memory.
 
-    def _chat(self, conversation_id: str) -> Conversation:
-        return self.memory.conversation(f"{self.name}/{conversation_id}")
+    def _conversation_id(self, conversation_id: str) -> str:
+        return f"{self.name}/{conversation_id}"
 
-    def _show(self, record: ConversationRecord, new: dict[str, ConversationEntry], shown: str | None) -> None:
+    def _chat(self, conversation_id: str) -> Conversation:
+        return self.memory.conversation(self._conversation_id(conversation_id))
+
+    def _show(
+        self, record: ConversationRecord, new: dict[str, ConversationEntry], shown: str | None
+    ) -> dict[str, list[Message]]:
         """Make the window show the chain that ends with the head: remove what left the chain, append what is new.
+
+        Return the new messages by the ids of their entries.
 
         New is what is behind the last entry that this chain shares with the one that ends with ``shown``: a message
         that the window's budget evicted was shown before.
@@ -154,7 +182,7 @@ class RefoldConversationStore(ConversationStore):
         while tip is not None and tip in new:
             missing.append(new[tip])
             tip = missing[-1].parent_id
-        before = [shown] if tip == shown else list(self._chain(shown))
+        before = [shown] if tip == shown else list(_chain(self._table, shown))
         while tip is not None and tip not in before:
             missing.append(_entry(tip, self._table.scan(_entry_key(tip))))
             tip = missing[-1].parent_id
@@ -165,15 +193,32 @@ class RefoldConversationStore(ConversationStore):
             tip = next((entry for entry in reversed(held) if entry not in gone), None)
         for message in reversed(window[0 if tip is None else held[tip] + 1 :]):
             chat.remove(message)
+        messages: dict[str, list[Message]] = {}
         for entry in reversed(missing):
-            for fields in _messages(entry):
-                chat.append(**fields, metadata={_ENTRY: entry.id})
+            sources = [] if entry.id in new else self._table.get_many([(*_entry_key(entry.id), _MESSAGE)])
+            options: dict[str, Any] = {"metadata": {_ENTRY: entry.id}, "sources": sources}
+            messages[entry.id] = [chat.append(**fields, **options) for fields in _messages(entry)]
+        return messages
 
-    def _chain(self, tip: str | None) -> Iterator[str]:
-        """Yield the ids of a chain, from its end to its beginning."""
-        while tip is not None:
-            yield tip
-            tip = self._table.get((*_entry_key(tip), _LINK))[0]
+
+def _chain(table: Table, tip: str | None) -> Iterator[str]:
+    """Yield the ids of a chain of entries, from its end to its beginning."""
+    while tip is not None:
+        yield tip
+        tip = table.get((*_entry_key(tip), _LINK))[0]
+
+
+def _reached_entries(table: Table, records: Iterable[TableItem]) -> set[str]:
+    """Return the ids of the entries in the chains of records."""
+    reached = set[str]()
+    for item in records:
+        record = _record(item)
+        for tip in (record.head_id, *record.branches, item.value.get(_WINDOW_HEAD)):
+            for entry_id in _chain(table, tip):
+                if entry_id in reached:
+                    break
+                reached.add(entry_id)
+    return reached
 
 
 def _record_key(conversation_id: str) -> tuple[str, str]:

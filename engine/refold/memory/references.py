@@ -86,5 +86,7 @@ def _check_provisional(engine: Engine, sources: Sequence[Any]) -> None:
 
 
 def _is_of(event: Event, result: Any) -> bool:
-    """Return whether a result was made from an event: it holds that very event, or has the same id."""
-    return event is getattr(result, "event", None) or getattr(event, "id", "") == getattr(result, "id", None)
+    """Return whether a result was made from an event: it holds that very event or its bytes, or has the same id."""
+    if event is getattr(result, "event", None) or getattr(event, "id", "") == getattr(result, "id", None):
+        return True
+    return getattr(event, "item", b"") is getattr(result, "packed", None)

@@ -4,10 +4,12 @@ An item's key and the place of its value stay in RAM; values are read from the l
 """
 
 import datetime as dates
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import islice, repeat, takewhile
+from operator import itemgetter
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, Unpack, cast
 
@@ -20,6 +22,7 @@ from refold.engine.keys import KeyDecision, KeyMap
 from refold.engine.scan import EventFilter, seqs_with, starts_of
 from refold.engine.streams import split_key as split_stream
 from refold.engine.transaction import place_of
+from refold.entry import SeqStamp
 from refold.errors import WrongVersion
 from refold.event import BranchForked, Event, Recorded, Restored, Stamp, unpack_json
 from refold.fold import State
@@ -77,6 +80,11 @@ class TableItem(Struct, frozen=True):
     def value(self) -> Any:
         """The value, a new object at each access."""
         return unpack_json(self.packed)
+
+    @property
+    def stamp(self) -> SeqStamp:
+        """The stamp of the write, for ``sources`` and ``erase``."""
+        return SeqStamp(self.seq)
 
 
 class Table(Handle):
@@ -245,23 +253,24 @@ class Table(Handle):
         """Return stream number and seq of the last event of the table, zeros for none."""
         return snapshot.pointer(self._core, self._stream, self._at)
 
-    def erase(self, prefix: Key = "", *, derived: str = "erase", forks: str = "refuse") -> Receipt:
+    def erase(self, prefix: Key | list[Key] = "", *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of everything ever put under keys that begin with ``prefix``, or of the whole table.
 
+        ``prefix`` can be a list of prefixes.
         Events derived from it are erased too, unless ``derived="keep"``. With a prefix, items that a restore brought
         from another table, for example on another branch, are erased there as well. So are events of tables that
         continue from this one, if they say that its items were deleted or expire at another time. Without a prefix, all
         of these stay. ``forks`` applies only to a whole table: by default, it raises ``InvalidInput`` if live tables
         continue from this one, and ``forks="erase"`` also erases its forks.
         """
-        if not prefix:
+        if prefix in ("", ()):
             return store.erase_stream(self._core, self._stream, self._at, derived, forks)
-        first, end = _bounds(prefix, None, None)
+        has_key = _key_test(prefix if isinstance(prefix, list) else [prefix])
         self._core.engine.refresh()  # So that everything acknowledged to other machines is examined too.
         seqs = {
             stamp.seq
             for event, stamp in self._events(EventFilter((), (*_KEYED, Restored)))
-            if not stamp.erased and any(first <= key and (end is None or key < end) for key in _keys_of(event))
+            if not stamp.erased and any(map(has_key, _keys_of(event)))
         }
         return store.erase(self._core, self._at, seqs.union(self._seqs_elsewhere(seqs)), None, derived)
 
@@ -509,6 +518,24 @@ def _bounds(prefix: object, after: object, before: object) -> tuple[str, str | N
         last = join_key(before, "before")
         end = last if end is None else min(end, last)
     return first, end
+
+
+def _key_test(prefixes: Sequence[object]) -> Callable[[str], bool]:
+    """Return a function that tells whether a key begins with one of the prefixes."""
+    firsts, ends = list[str](), list[str | None]()  # Of disjoint ranges.
+    for first, end in sorted((_bounds(prefix, None, None) for prefix in prefixes), key=itemgetter(0)):
+        last = ends[-1] if ends else ""
+        if last is not None and first >= last:
+            firsts.append(first)
+            ends.append(end)
+        elif last is not None:
+            ends[-1] = None if end is None else max(last, end)
+
+    def has_key(key: str) -> bool:
+        end = ends[bisect_right(firsts, key) - 1] if firsts and key >= firsts[0] else ""
+        return end is None or key < end
+
+    return has_key
 
 
 def _single_key(key: str) -> Choose:

@@ -236,7 +236,7 @@ class SimulatedWindow:
             self._place(leader, place)
 
     def _drop_unfit(self, newest: int) -> None:
-        """Drop the units that would not fit if all others left: only the newest can be one, or any if that is pinned."""
+        """Drop the units that would not fit if all others left: only the newest, or any if that is pinned."""
         room = self._window_tokens - self._pinned_tokens
         for leader in [*self._units] if newest in self._pinned else [newest]:
             if leader not in self._pinned and sum(piece.tokens for _, piece in self._units[leader]) > room:

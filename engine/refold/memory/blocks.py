@@ -246,6 +246,8 @@ _TYPES: Final[Mapping[str, tuple[str, _Reader]]] = MappingProxyType(
         "document": (ANTHROPIC, _source),
         "tool_use": (ANTHROPIC, _tool_use),
         "tool_result": (ANTHROPIC, _tool_result),
+        "reasoning": ("", _thought),  # Of frameworks, in either name.
+        "text_reasoning": ("", _thought),
         "thinking": (ANTHROPIC, _thought),
         "redacted_thinking": (ANTHROPIC, _thought),
         "search_result": (ANTHROPIC, _opaque),

@@ -265,8 +265,8 @@ class Conversation(ConversationHandle):
 
         Results stand directly behind their calls, and messages without content are left out. The ``"anthropic"`` and
         ``"gemini"`` formats leave out system and developer messages, which those APIs take separately, and begin with
-        the user. Raises ``InvalidInput``, with the message and what to do, for a content block that a format has no
-        place for, such as an image by its URL for Ollama.
+        the user. A short text says what a content block was that a format has no place for, such as an image by its URL
+        for Ollama. Raises ``InvalidInput``, with the message and what to do, for a block that no format knows.
 
         >>> chat.messages("anthropic")[-1]["role"]
         'user'

@@ -8,8 +8,10 @@ What every format promises is that its API takes the request:
 - A call without a result gets ``NO_RESULT``, unless nothing follows but other results: then its tool is still running.
 - The name of a tool has no character and no length that the API refuses, in call and result alike, and a call's
   arguments are a JSON object: whatever else a model wrote stands in one, under ``arguments``.
-- A block belongs to one format, and is passed on unchanged there. In the others it is written anew, and refused where
-  they have no place for it; only the thoughts of a model are left out there.
+- A block belongs to one format, and is passed on unchanged there. In the others it is written anew. Where they have no
+  place for it, a short text says what it was, such as "(an image of type image/heic)"; the thoughts of a model are left
+  out there.
+- A block that no format knows is refused: it is a mistake of whoever appended it, which a text would hide.
 """
 
 import re
@@ -239,52 +241,60 @@ def _media_block(media: Media, form: str, role: str) -> Block | None:
 
 
 def _block(part: ContentPart, form: str, role: str) -> Block | None:
-    """Return a part as a block of a format, ``None`` for a thought; raise ``InvalidInput`` if there is no place."""
+    """Return a part as a block of a format, ``None`` if that has no place for it."""
     value = part.value
     is_own = part.own == form
     if isinstance(value, Media):
-        made = part.block if is_own and role in _MEDIA_ROLES[form] else _media_block(value, form, role)
-        if made is not None:
-            return made
-    elif isinstance(value, (TextPart, Mark)) and is_own:
+        return part.block if is_own and role in _MEDIA_ROLES[form] else _media_block(value, form, role)
+    if isinstance(value, (TextPart, Mark)) and is_own:
         return part.block
-    elif isinstance(value, TextPart):
-        return _TEXTS[form](value.text, role)
-    elif value is Mark.THOUGHT:
-        return None
-    raise _no_place_error(part, form, role)
+    return _TEXTS[form](value.text, role) if isinstance(value, TextPart) else None
+
+
+def _fit(parts: Sequence[ContentPart], form: str, role: str) -> Iterator[ContentPart]:
+    """Yield parts without thoughts of other providers, and texts in place of what a format has no place for.
+
+    Raises ``InvalidInput`` for a block that is of no format, or where no format has such a one.
+    """
+    for part in parts:
+        value = part.value
+        if isinstance(value, TextPart) or (isinstance(value, (Media, Mark)) and _block(part, form, role) is not None):
+            yield part
+        elif isinstance(value, Media) or value is Mark.OPAQUE:
+            yield part._replace(value=TextPart(f"({_label(part)})"), own="")
+        elif value is not Mark.THOUGHT:
+            raise _no_place_error(part, form, role)
 
 
 def _blocks(parts: Sequence[ContentPart], form: str, role: str) -> list[Block]:
-    blocks = (_block(part, form, role) for part in parts)
+    blocks = (_block(part, form, role) for part in _fit(parts, form, role))
     return [block for block in blocks if block is not None]
 
 
-_SAMPLES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "image": ("an image", "image/png"),
-        "document": ("a document", _PDF),
-        "audio": ("audio", "audio/wav"),
-        "video": ("a video", "video/mp4"),
-    }
+_KINDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"image": "an image", "document": "a document", "audio": "audio", "video": "a video"}
 )
-"""The kinds of media: what an error calls each, and a media type that every format with a place for it takes."""
+"""The kinds of media as a text calls them."""
+
+
+def _label(part: ContentPart) -> str:
+    """Return what a block was, in a few words."""
+    value = part.value
+    if not isinstance(value, Media):
+        return str(part.block.get("type", next(iter(part.block), "")))
+    name = f" named {checks.brief(value.name)}" if value.name else ""
+    source = f" at {checks.brief(value.url)}" if value.url is not None else f" of type {value.media_type}"
+    return _KINDS[value.kind] + name + source
 
 
 def _no_place_error(part: ContentPart, form: str, role: str) -> InvalidInput:
-    value, message = part.value, part.message
-    advice = "give it a text instead with replace(), or take it out of the window with remove()"
-    about = ""
-    if isinstance(value, Media):
-        name, sample = _SAMPLES[value.kind]
-        about = f" ({name} {'by URL' if value.url is not None else f'of type {value.media_type}'})"
-        if value.url is not None and _media_block(Media(value.kind, None, sample, ""), form, role) is not None:
-            advice = "give it the data in base64 instead with replace(), or take it out of the window with remove()"
+    message = part.message
     where = {"user": "", _TOOL: " in the result of a tool"}.get(role, f" in a message of role {role}")
     kind = part.block.get("type", next(iter(part.block), None))
     return InvalidInput(
-        f"message {message.seq or message.id} has a block of type {checks.brief(kind)}{about} as part {part.number}, "
-        f"for which {form} has no place{where}; {advice}"
+        f"message {message.seq or message.id} has a block of type {checks.brief(kind)} as part {part.number}, for "
+        f"which {form} has no place{where}; give it a text instead with replace(), or take it out of the window with "
+        f"remove()"
     )
 
 
@@ -305,8 +315,9 @@ def _split(parts: str | Sequence[ContentPart], form: str, role: str) -> tuple[st
     """Return the texts of parts as one, and the other blocks, for formats that keep them apart."""
     if isinstance(parts, str):
         return parts, []
-    texts = [part.value.text for part in parts if isinstance(part.value, TextPart)]
-    return "\n".join(texts), _blocks([part for part in parts if not isinstance(part.value, TextPart)], form, role)
+    fit = [*_fit(parts, form, role)]
+    texts = [part.value.text for part in fit if isinstance(part.value, TextPart)]
+    return "\n".join(texts), _blocks([part for part in fit if not isinstance(part.value, TextPart)], form, role)
 
 
 # The formats.

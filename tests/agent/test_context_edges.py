@@ -1,6 +1,7 @@
 """Contexts of what is frozen, of another memory, of odd skills, and shown by many at once."""
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -101,3 +102,76 @@ def test_a_part_without_a_budget_is_no_part(memory: Memory) -> None:
     built = memory.context(chat, skills=[("a", "b")], budget=budget)
     assert [part.name for part in built.parts] == ["instructions"]
     assert built.left_out == dict.fromkeys(sorted(names), 1)
+
+
+class BusyClock:
+    """A clock and token counter: each use of either calls ``write``, if it is set, with the text that is counted."""
+
+    id = "busy-1"
+
+    def __init__(self) -> None:
+        self.write: Callable[[str], object] | None = None
+        self.counts = 0
+
+    def __call__(self) -> int:
+        self._interrupt("")
+        return 1_764_000_000_000_000_000
+
+    def count(self, text: str) -> int:
+        self.counts += 1
+        self._interrupt(text)
+        return len(text)
+
+    def _interrupt(self, text: str) -> None:
+        write, self.write = self.write, None
+        if write is not None:
+            write(text)
+            self.write = write
+
+
+WRITES: dict[str, Callable[[Memory], object]] = {
+    "another user's message": lambda memory: memory.conversation("other", project="p").append("user", "A lamp?"),
+    "a message": lambda memory: memory.conversation("c").append("assistant", "The blue lamp is on its way."),
+    "a fact": lambda memory: memory.project("p").add(f"The lamp is blue, number {memory.head}"),
+    "a fact elsewhere": lambda memory: memory.project("q").add(f"The lamp is red, number {memory.head}"),
+    "a key of the profile": lambda memory: memory.profile().set("lamps", str(memory.head)),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_context_is_built_once_of_one_time_while_others_write(name: str) -> None:
+    clock = BusyClock()
+    with Memory(clock_ns=clock, token_counter=clock) as memory:
+        chat = memory.conversation("c", project="p", window_tokens=200)
+        for number in range(8):
+            chat.append("user", f"The lamp of room {number} is broken.")
+            memory.project("p").add(f"Room {number} has a lamp")
+        chat.append("user", "Which lamp is it?")
+        options: dict[str, Any] = {"query": "Which lamp is it?", "budget": 4_000}
+        memory.context(chat, **options)
+        clock.counts = 0
+        memory.context(chat, **options)
+        calm = clock.counts
+        head, clock.counts, clock.write = memory.head, 0, lambda _: WRITES[name](memory)
+        built = memory.context(chat, **options)
+        clock.write = None
+        assert head <= built.seq < memory.head
+        assert clock.counts < 3 * calm  # Each event that is written counts, too.
+        assert built.text == memory.at(built.seq).context(chat, **options).text
+        assert memory.rebuild(memory.show(built)).matches
+
+
+def test_a_context_has_nothing_that_was_erased_meanwhile() -> None:
+    clock = BusyClock()
+    with Memory(clock_ns=clock, token_counter=clock) as memory:
+        chat = memory.conversation("c", project="p")
+        secret = memory.project("p").add("The code of the safe is 4711")
+        chat.append("user", "What is the code of the safe?")
+
+        def erase(text: str) -> None:
+            if "4711" in text:
+                memory.erase([secret])
+
+        clock.write = erase
+        built = memory.context(chat, query="What is the code of the safe?")
+        assert "4711" not in built.text

@@ -31,8 +31,9 @@ from refold.agent.parts import Room
 from refold.agent.tools import ToolRegistry
 from refold.engine import batch as batches
 from refold.engine.streams import session_board
+from refold.engine.transaction import erased_count
 from refold.entry import ACTIVE, Entry, said_by
-from refold.errors import LimitExceeded
+from refold.errors import LimitExceeded, StoreBusy
 from refold.index.ranking import Ranking
 from refold.limits import (
     BOARD_CHARS_DEFAULT,
@@ -54,6 +55,7 @@ from refold.memory import turns, wires
 from refold.memory.conversation import Conversation, check_own
 from refold.memory.core import Core, core_of
 from refold.memory.earlier import Earlier, asker_of, criteria_of
+from refold.memory.facts import Stale
 from refold.memory.handles import today_of
 from refold.memory.memory import Memory
 from refold.memory.options import days_before
@@ -325,6 +327,11 @@ class _ContextRequest(NamedTuple):
     day: str
 
 
+# Others may write while a context is built. All of it is as of one seq, which costs nothing where the streams that are
+# read have not moved. But a search of a project that has moved indexes the memories of that seq anew, so that the live
+# ones are searched first, at most so many times, until they have not moved meanwhile.
+_LIVE_SEARCHES_COUNT: Final = 4
+
 # Without a query, memories come in an order that does not depend on the time.
 _BY_IMPORTANCE: Final = Ranking(name="importance", importance=1.0)
 
@@ -360,14 +367,17 @@ def context(
     memory, chat = _freeze_both(memory, core, chat)
     day = today_of(core, core_of(memory)[1])
     request = _ContextRequest(query, project, _check_budget(budget), skills, profile, journal, topics, day)
-    for _ in range(REDO_COUNT_MAX):
-        seq = memory.head
-        built = _build(memory, core, chat, request, seq)
-        if memory.head == seq:
+    for attempt in range(REDO_COUNT_MAX):
+        seq, count = memory.head, erased_count(core.engine.reader)
+        frozen = memory.at(seq)
+        try:
+            searched = memory if attempt < _LIVE_SEARCHES_COUNT else frozen
+            built = _build(frozen, core, chat.at(seq), request, seq, searched)
+        except Stale:
+            continue
+        if erased_count(core.engine.reader) == count:
             return built
-    # Other writers never pause: read at one seq, so that no write shows up in one part and is missing in another.
-    seq = memory.head
-    return _build(memory.at(seq), core, chat.at(seq), request, seq)
+    raise StoreBusy("the log was erased from faster than a context could be built; let that end and call again")
 
 
 def _topics(tools: ToolRegistry | Sequence[str], *, is_mirrored: bool) -> tuple[str, ...]:
@@ -386,7 +396,10 @@ def _freeze_both(memory: Memory, core: Core, chat: Conversation) -> tuple[Memory
     return (memory.at(min(seqs)), chat.at(min(seqs))) if seqs else (memory, chat)
 
 
-def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequest, seq: int) -> Context:
+def _build(
+    memory: Memory, core: Core, chat: Conversation, request: _ContextRequest, seq: int, searched: Memory
+) -> Context:
+    """Build a context from what is frozen at a seq, and from memories found in ``searched``, unless it moved on."""
     settings = dict(memory.settings.items())
     budget = _complete_budget(request.budget, chat, settings)
     turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
@@ -408,7 +421,7 @@ def _build(memory: Memory, core: Core, chat: Conversation, request: _ContextRequ
     candidates, earlier_candidates, left_out = MemoryCandidates((), ()), list[Earlier](), 0
     if settings["memory_enabled"]:
         asker = asker_of(turn.messages, recipe.query, recipe.profile)
-        candidates = _find_memories(memory, core, chat, recipe, asker)
+        candidates = _find_memories(memory, core, chat, recipe, asker, searched)
         bounds = budget.episodes_count, budget.tokens or 0, asker
         episodes = similar_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
@@ -476,11 +489,12 @@ def _parse_skill(skill: object) -> NamedSkill:
 
 
 def _find_memories(
-    memory: Memory, core: Core, chat: Conversation, recipe: Recipe, asker: str | None
+    memory: Memory, core: Core, chat: Conversation, recipe: Recipe, asker: str | None, searched: Memory
 ) -> MemoryCandidates:
     """Search memories, followed by previously shown ones, which can keep their place while there is room.
 
-    Of a user who asks about themselves, what others said comes last.
+    Of a user who asks about themselves, what others said comes last. Raises ``Stale`` if the memories of ``searched``
+    have changed since the recipe's seq.
     """
     is_empty = not core.read(f"project/{recipe.project}", lambda state: state.part(FACTS).count, core_of(chat)[1])
     if is_empty or not recipe.budget.memories_count:
@@ -490,10 +504,14 @@ def _find_memories(
     project = memory.project(recipe.project)
     # No score floor: the budget bounds what is shown, and a query such as "go on" says little about what a turn needs.
     options: dict[str, Any] = {"top_k": recipe.budget.memories_count, "ranking": ranking, "floor": 0}
-    hits = list(project.search(query or "everything", **options))
+    search = searched.project(recipe.project).search
+    hits = list(search(query or "everything", **options))
     is_personal = asker is not None and query is not None and bool(criteria_of(query).about)
     if is_personal:
-        hits = [*project.search(query or "", metadata=said_by(asker), **options), *hits]
+        hits = [*search(query or "", metadata=said_by(asker), **options), *hits]
+    is_live = core_of(searched)[1] is None
+    if is_live and core.engine.reader.last_seq(core.key(f"project/{recipe.project}"), None) > recipe.seq:
+        raise Stale
     last = last_context(core, chat.place[0], core_of(chat)[1])
     previous_ids = last.ids if last is not None and last.project == recipe.project else ()
     entries = {hit.entry.id: hit.entry for hit in hits}

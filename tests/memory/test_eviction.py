@@ -9,7 +9,7 @@ import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly
 from refold.views.window import POLICIES, MessagesRecalled
-from tests.support.memories import remembering
+from tests.support.memories import assert_sound, remembering
 
 
 def texts(chat: Any) -> list[Any]:
@@ -108,6 +108,30 @@ def test_what_was_rated_stays_longer_and_the_newest_leaves_last() -> None:
     for importance in wrong:
         with pytest.raises(InvalidInput):
             chat.rate(plum, importance)
+
+
+@pytest.mark.parametrize("eviction", [each for each in POLICIES if each != "least-important"])
+def test_a_rating_that_the_policy_does_not_use_is_kept_once(tmp_path: Path, eviction: str) -> None:
+    with remembering(tmp_path / "store") as memory:
+        chat = memory.conversation("chat", eviction=eviction)
+        apple, pear = say(chat, "apple", "pear")
+        assert not chat.rate(apple, 0)
+        assert chat.rate(apple, 0.5)
+        assert chat.rate(pear, 0.7)
+        assert chat.rate(pear, 0.0)
+        head = memory.head
+        for again in (chat, memory.fork("fork").conversation("chat")):
+            assert not again.rate(apple, 0.5)
+            assert not again.rate(pear, 0)
+        assert memory.head == head + 1  # The fork.
+        assert any("ratings" in str(change) for change in memory.diff(3, head))
+    with Memory(tmp_path / "store") as memory:
+        assert not memory.conversation("chat").rate(apple.id, 0.5)
+        chat = memory.conversation("chat")
+        assert chat.rate(apple.id, 0.6)
+        chat.clear_window()
+        say(chat, *"abc")
+        assert_sound(memory)
 
 
 def test_half_of_the_budget_is_left_to_what_is_recalled() -> None:

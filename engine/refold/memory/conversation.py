@@ -317,8 +317,9 @@ class Conversation(ConversationHandle):
         """Give a message and its group an importance from 0 to 1, and return whether that is new.
 
         With ``"least-important"`` eviction, a group of importance 1 stays for one more budget of tokens, others for
-        less; unrated groups have importance 0. The importance is rounded to thousandths. Takes a message, its id or its
-        seq; raises ``NotFound`` if it has left the window.
+        less; unrated groups have importance 0. Other policies only keep it, for ``memory.what_if(eviction=...)``. The
+        importance is rounded to thousandths. Takes a message, its id or its seq; raises ``NotFound`` if it has left
+        the window.
         """
         key, cited = _key(message), self._source_seqs(options)
         thousandths = round(checks.fraction(importance, "importance") * IMPORTANCE_UNIT)

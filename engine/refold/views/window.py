@@ -9,8 +9,7 @@ structural fields alone, so neither erasure nor a constructor argument can chang
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heapify, heappop, heappush
-from operator import itemgetter
+from heapq import heappop
 from typing import Any, ClassVar, Final, NoReturn, TypeAlias
 
 import msgspec
@@ -29,6 +28,7 @@ from refold.message import (
     replace_content,
 )
 from refold.views.base import copy_slots
+from refold.views.ranks import IMPORTANCE_UNIT, Ranks
 
 POLICY: Final = 1
 """The eviction policy of conversations that request none. A released policy never changes; a new one gets a new
@@ -46,8 +46,6 @@ POLICIES: Final = {"fifo": POLICY, "least-recalled": 2, "least-important": 3, "f
 """
 
 NAMES: Final = {number: name for name, number in POLICIES.items()}
-IMPORTANCE_UNIT: Final = 1_000
-"""Importance is recorded in thousandths, so that evictions are ordered by integers, the same on every machine."""
 
 
 class WindowCleared(Event, frozen=True, tag=3):
@@ -132,36 +130,6 @@ class WindowSummarized(Event, frozen=True, tag=90):
         checks.tokens(self.tokens)
 
 
-class Ranks:
-    """The order in which groups leave under policies other than oldest first: the group with the lowest key.
-
-    A key is ``base`` in thousandths plus the importance times the budget, in integers; ties go to the older group. If
-    no group has an importance, the order of the keys is that of ``bases``, and no heap is needed.
-    """
-
-    __slots__ = ("arrived", "bases", "heap", "weights")
-
-    def __init__(self) -> None:
-        self.arrived = 0  # The tokens of all messages that have entered.
-        self.bases: dict[str, tuple[int, Message]] = {}
-        """Id of a group's first member -> the seq of its last use, or the tokens that had arrived with it; and the
-        member.
-
-        The lowest comes first.
-        """
-        self.weights: dict[str, int] = {}  # Id -> the importance that was set, in thousandths, if it is not 0.
-        self.heap: list[tuple[int, int, str]] = []
-        """Key, seq and id of each group once any group has an importance, mixed with entries whose key is outdated."""
-
-    copy = copy_slots
-
-    def forget(self, leader_id: str) -> None:
-        """Drop a group that has left."""
-        self.bases.pop(leader_id, None)
-        if self.weights.pop(leader_id, None) is not None and not self.weights:
-            self.heap = []
-
-
 class Window:
     """The live messages with their running token sum; group bookkeeping exists only once there are tool calls.
 
@@ -183,6 +151,7 @@ class Window:
         "policy",
         "queue",
         "ranks",
+        "ratings",
         "repinned",
         "replaced",
         "summarized",
@@ -203,6 +172,8 @@ class Window:
         self.counter = ""
         self.policy = 0
         self.ranks: Ranks | None = None  # For policies that do not go by age alone.
+        self.ratings: dict[str, int] = {}
+        """Id of a group's first member -> its importance, if not 0 and the policy does not use it; kept until later."""
         self.summary = ""  # The id of the last summary.
         self.summarized = 0  # The seq up to which messages that have left are in the summary, or need none.
         self.origin = 0  # The seq of the imported state whose messages may still be live; those carry this seq.
@@ -259,9 +230,9 @@ class Window:
         if policy not in _RANKED:
             self.ranks = None
         elif self.ranks is None:
-            self.ranks = Ranks()
+            self.ranks = Ranks(window_tokens)
         else:
-            self._rerank(self.ranks)  # Keys count importance in units of the budget.
+            self.ranks.scale(window_tokens)
 
     def _count_pinned(self, message: Message) -> None:
         event = message.event
@@ -351,41 +322,11 @@ class Window:
             base = ranks.arrived if self.policy == POLICIES["least-important"] else message.stamp.seq
             ranks.bases[event.id] = (base if known is None else known[0], message)
             if ranks.weights:
-                self._push(event.id, ranks)
-
-    def _key(self, leader_id: str, ranks: Ranks) -> int:
-        return ranks.bases[leader_id][0] * IMPORTANCE_UNIT + ranks.weights.get(leader_id, 0) * self.window_tokens
-
-    def _push(self, leader_id: str, ranks: Ranks) -> None:
-        if len(ranks.heap) > _STALE_PARTS * len(ranks.bases) + PAGE_EVENTS:
-            self._rerank(ranks)
-        else:
-            heappush(ranks.heap, (self._key(leader_id, ranks), ranks.bases[leader_id][1].stamp.seq, leader_id))
-
-    def _rerank(self, ranks: Ranks) -> None:
-        groups = ranks.bases.items() if ranks.weights else ()
-        ranks.heap = [(self._key(leader_id, ranks), leader.stamp.seq, leader_id) for leader_id, (_, leader) in groups]
-        heapify(ranks.heap)
+                ranks.push(event.id)
 
     def _leaders(self, ranks: Ranks) -> list[str]:
         """Return the ids of the groups, oldest first."""
         return [message.event.id for message in self.live() if message.event.id in ranks.bases]
-
-    def _rank_rows(self, ranks: Ranks) -> list[Any]:
-        """Return the ranks as plain values, oldest group first."""
-        leaders = self._leaders(ranks)
-        weights = [ranks.weights.get(leader_id, 0) for leader_id in leaders] if ranks.weights else []
-        return [ranks.arrived, [ranks.bases[leader_id][0] for leader_id in leaders], weights]
-
-    def _restore_ranks(self, ranks: Ranks, rows: Any) -> None:
-        """Restore the ranks of the groups that have entered from such rows."""
-        leaders = self._leaders(ranks)
-        ranks.arrived, bases, weights = msgspec.convert(rows, _RANK_ROWS)
-        pairs = sorted(zip(bases, leaders, strict=True), key=itemgetter(0))  # With equal bases, the older group first.
-        ranks.bases = {leader_id: (base, ranks.bases[leader_id][1]) for base, leader_id in pairs}
-        ranks.weights = dict(zip(leaders, weights, strict=True)) if weights else {}
-        ranks.weights = {leader_id: weight for leader_id, weight in ranks.weights.items() if weight}
-        self._rerank(ranks)
 
     def recall(self, message_ids: Iterable[str], seq: int) -> None:
         """Count the groups of messages as used at a seq, if the policy depends on use."""
@@ -398,24 +339,37 @@ class Window:
             ranks.bases[leader_id] = (seq, leader)
 
     def rate(self, message_id: str, importance: int) -> None:
-        """Set the importance of a message's group, if the policy depends on importance."""
+        """Set the importance of a message's group."""
         ranks, leader_id = self.ranks, self.owners.get(message_id, message_id)
-        if ranks is None or self.policy != POLICIES["least-important"] or leader_id not in ranks.bases:
+        if ranks is None or self.policy != POLICIES["least-important"]:
+            if importance:
+                self.ratings[leader_id] = importance
+            else:
+                self.ratings.pop(leader_id, None)
+            if len(self.ratings) > _STALE_PARTS * len(self) + PAGE_EVENTS:
+                self.ratings = self.live_ratings()
+            return
+        if leader_id not in ranks.bases:
             return
         if importance:
             ranks.weights[leader_id] = importance
         else:
             ranks.weights.pop(leader_id, None)
         if ranks.heap and ranks.weights:
-            self._push(leader_id, ranks)
+            ranks.push(leader_id)
         else:
-            self._rerank(ranks)
+            ranks.sort()
 
-    def importance(self, message_id: str) -> int | None:
-        """Return the importance of a message's group, ``None`` if the policy does not depend on importance."""
-        if self.ranks is None or self.policy != POLICIES["least-important"]:
-            return None
-        return self.ranks.weights.get(self.owners.get(message_id, message_id), 0)
+    def importance(self, message_id: str) -> int:
+        """Return the importance of a message's group."""
+        is_used = self.ranks is not None and self.policy == POLICIES["least-important"]
+        weights = self.ranks.weights if self.ranks is not None and is_used else self.ratings
+        return weights.get(self.owners.get(message_id, message_id), 0)
+
+    def live_ratings(self) -> dict[str, int]:
+        """Return the ratings of groups in the window, sorted by id; those of groups that have left are still there."""
+        live = {message.event.id for message in self.live()} if self.ratings else ()
+        return {leader_id: self.ratings[leader_id] for leader_id in sorted(self.ratings) if leader_id in live}
 
     def evict_lowest(self) -> None:
         """Evict the groups with the lowest keys while the sum is over the limit, the newest group last."""
@@ -437,14 +391,14 @@ class Window:
         is_held = False
         while self.tokens > self.limit and ranks.heap:
             key, _, leader_id = heappop(ranks.heap)
-            if leader_id in self.pinned or leader_id not in ranks.bases or key != self._key(leader_id, ranks):
+            if leader_id in self.pinned or leader_id not in ranks.bases or key != ranks.key(leader_id):
                 continue
             if leader_id == newest:
                 is_held = True
             else:
                 self._evict_group(leader_id, ranks)
         if is_held:
-            self._push(newest, ranks)
+            ranks.push(newest)
         if not ranks.weights:
             ranks.heap = []
 
@@ -474,9 +428,9 @@ class Window:
             self.queue, self.gone = deque(message for message in queue if message.event.id not in gone), set()
 
     def clear(self) -> None:
-        self.ranks = None if self.ranks is None else Ranks()
+        self.ranks = None if self.ranks is None else Ranks(self.window_tokens)
         self._fill(())
-        self.origin, self.repinned = 0, set()
+        self.origin, self.repinned, self.ratings = 0, set(), {}
         self.summary, self.summarized = "", 0
 
     def _fill(self, messages: Iterable[Message]) -> None:
@@ -491,7 +445,7 @@ class Window:
             live = {message.event.id for message in self.queue}
             ranks.bases = {leader_id: base for leader_id, base in ranks.bases.items() if leader_id in live}
             ranks.weights = {leader_id: weight for leader_id, weight in ranks.weights.items() if leader_id in live}
-            self._rerank(ranks)
+            ranks.sort()
 
     def summarize(self, summary: Message, origin: int) -> None:
         """Put a summary in front of the messages after ``origin``, in place of the last summary."""
@@ -579,9 +533,9 @@ class Window:
         seqs = [message.stamp.seq for message in live if message.stamp.seq != origin]
         inline = [self.window_tokens, self.counter, self.policy, origin, imported]
         repinned = sorted(message.id for message in live if message.id in self.repinned) if self.repinned else []
-        more = self._policy_state()
-        if self.replaced:
-            inline += [repinned, *(more or [None]), self.replaced]
+        more, ratings = self._policy_state(), self.live_ratings()
+        if self.replaced or ratings:
+            inline += [repinned, *(more or [None]), self.replaced, *([ratings] if ratings else [])]
             contents = ((self.replaced.get(message.id, 0), message.stamp.seq) for message in live)
             seqs += [seq for seq, own in contents if seq > own]
         elif repinned or more:
@@ -596,7 +550,7 @@ class Window:
         )
         window.set_policy(policy, window_tokens)
         rest = inline[_INLINE_COUNT:]
-        repinned, more, window.replaced = msgspec.convert([*rest, *([], None, {})[len(rest) :]], _REST)
+        repinned, more, window.replaced, window.ratings = msgspec.convert([*rest, *_REST_DEFAULTS[len(rest) :]], _REST)
         window.repinned = set(repinned)
         contents: dict[str, tuple[MessageReplaced, Stamp]] = {}
         if window.replaced:
@@ -624,7 +578,7 @@ class Window:
                 window._enter_packed(message, contents)
         window.tokens += tokens
         if window.ranks is not None:
-            window._restore_ranks(window.ranks, more)
+            window.ranks.restore(more, window._leaders(window.ranks))
         elif more is not None:
             window.summary, window.summarized = msgspec.convert(more, tuple[str, int])
         return window
@@ -632,7 +586,7 @@ class Window:
     def _policy_state(self) -> list[Any]:
         """Return the policy's state besides the messages; empty if it has none."""
         if self.ranks is not None:
-            return [self._rank_rows(self.ranks)]
+            return [self.ranks.rows(self._leaders(self.ranks))]
         return [[self.summary, self.summarized]] if self.policy == POLICIES["summary"] else []
 
     def _enter_packed(self, message: Message, contents: dict[str, tuple[MessageReplaced, Stamp]]) -> None:
@@ -645,7 +599,8 @@ class Window:
         if not self.policy:
             return None
         digests = list(map(digest_of, self.live()))
-        return [self.window_tokens, self.counter, self.policy, digests, *self._policy_state()]
+        ratings = list(map(list, self.live_ratings().items()))
+        return [self.window_tokens, self.counter, self.policy, digests, *self._policy_state(), *filter(None, [ratings])]
 
     def plain(self) -> dict[str, Any]:
         messages = {message.id: plain_message(message) for message in self.live()}
@@ -658,10 +613,12 @@ class Window:
             more["ranks"] = {leader: [base, ranks.weights.get(leader, 0)] for leader, (base, _) in ranks.bases.items()}
         elif self.summarized:
             more["summarized"] = self.summarized
+        if ratings := self.live_ratings():
+            more["ratings"] = ratings
         return {**counts, **more, "messages": messages}
 
     def content(self) -> Any:
-        return [self.window_tokens, self.counter, self.policy, self.live(), self._policy_state()]
+        return [self.window_tokens, self.counter, self.policy, self.live(), self._policy_state(), self.live_ratings()]
 
 
 class _Policies(dict[int, Callable[[Window], None]]):
@@ -688,9 +645,7 @@ def _make_room(window: Window, newest: MessageAppended | None = None) -> None:
 
 
 _STALE_PARTS: Final = 2
-"""A heap or a queue is rebuilt once more than ``1 / _STALE_PARTS`` of it is stale."""
-
-_RANK_ROWS: Final[Any] = tuple[int, list[int], list[int]]
+"""The queue is rebuilt once more than ``1 / _STALE_PARTS`` of it is stale."""
 
 
 def summary_message(event: WindowSummarized, stamp: Stamp) -> Message:
@@ -703,8 +658,9 @@ _INLINE: TypeAlias = tuple[int, str, int, int, list[str]]
 _INLINE_COUNT: Final = 5
 """The number of packed values that every window has."""
 
-_REST: Final[Any] = tuple[list[str], Any, dict[str, int]]
-"""The other packed values: pins that changed later, the state of the policy, and the replaced contents."""
+_REST: Final[Any] = tuple[list[str], Any, dict[str, int], dict[str, int]]
+"""The other packed values: later pins, the state of the policy, the replaced contents, and ratings not in use."""
+_REST_DEFAULTS: Final = ([], None, {}, {})
 
 
 def _set_pinned(message: Message, pinned: bool) -> Message:  # noqa: FBT001 - the value of the field

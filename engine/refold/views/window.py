@@ -660,7 +660,7 @@ _INLINE_COUNT: Final = 5
 
 _REST: Final[Any] = tuple[list[str], Any, dict[str, int], dict[str, int]]
 """The other packed values: later pins, the state of the policy, the replaced contents, and ratings not in use."""
-_REST_DEFAULTS: Final = ([], None, {}, {})
+_REST_DEFAULTS: Final[tuple[Any, ...]] = ([], None, {}, {})
 
 
 def _set_pinned(message: Message, pinned: bool) -> Message:  # noqa: FBT001 - the value of the field

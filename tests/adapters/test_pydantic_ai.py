@@ -1,6 +1,7 @@
 """pydantic-ai's conversations in a memory: equal to pydantic-ai's own store, and shown as conversations."""
 
 import asyncio
+import json
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,10 +11,18 @@ from pydantic_ai import Agent
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict, InMemoryConversationStore
 from pydantic_ai.messages import (
+    AudioUrl,
+    BinaryContent,
+    FilePart,
+    ImageUrl,
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    NativeToolCallPart,
+    NativeToolReturnPart,
     TextPart,
+    ThinkingPart,
+    ToolAvailabilityDeltaPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -245,3 +254,74 @@ def test_a_conversation_is_erased_from_the_files(tmp_path: Path, is_deleted: boo
         assert_sound(memory)
     held = [file.read_bytes() for file in (tmp_path / "store").iterdir()]
     assert [any(text in each for each in held) for text in (b"Elm Street", b"Oak Street")] == [False, True]
+
+
+IMAGE = BinaryContent(data=b"\xfb\xff" * 30, media_type="image/png")
+DATA = {"status": "shipped", "carrier": "Hermes", "note": "left with the neighbour " * 40}
+
+
+def shown(memory: Memory, *messages: ModelMessage) -> Any:
+    """Save messages, and return the conversation that shows them."""
+    store = RefoldConversationStore(memory)
+    asyncio.run(store.save(Conversation(conversation_id="t", messages=list(messages))))
+    return memory.conversation("pydantic-ai/t")
+
+
+@pytest.mark.parametrize(
+    ("returned", "content", "tokens"),
+    [
+        ("shipped", "shipped", 1),
+        (DATA, json.dumps(DATA), 200),
+        ([DATA, 5], json.dumps([DATA, 5]), 200),
+        ([], "[]", 0),
+        (None, "null", 1),
+        (["a cat", IMAGE], None, 1_000),
+        (IMAGE, None, 1_000),
+    ],
+)
+def test_what_a_tool_returned_counts_is_found_and_is_sent(returned: Any, content: Any, tokens: int) -> None:
+    memory = Memory()
+    chat = shown(
+        memory,
+        ModelRequest(parts=[UserPromptPart("Where is order 7?")]),
+        ModelResponse(parts=[ToolCallPart("order", {"number": 7}, "c1")]),
+        ModelRequest(parts=[ToolReturnPart("order", returned, "c1")]),
+    )
+    result = chat.window()[2]
+    assert (result.role, result.tool_call_id) == ("tool", "c1")
+    assert result.tokens >= tokens
+    if content is not None:
+        assert result.content == content
+    if returned is DATA:
+        assert [hit.entry.id for hit in chat.search("Hermes carrier", top_k=1)] == [result.id]
+    for form in ("openai", "openai-responses", "anthropic", "gemini", "ollama"):
+        assert len(chat.messages(form)) == 3
+    assert memory.context(chat, query="Where is it?", budget=4_000).messages()
+
+
+def test_media_thoughts_and_the_tools_of_providers_leave_a_conversation_that_can_be_sent() -> None:
+    memory = Memory()
+    audio = AudioUrl("https://example.org/a.mp3")
+    chat = shown(
+        memory,
+        ModelRequest(parts=[ToolAvailabilityDeltaPart(tools_added=["order"])]),
+        ModelRequest(parts=[UserPromptPart(["look", ImageUrl("https://example.org/y.png"), IMAGE, audio])]),
+        ModelResponse(
+            parts=[
+                ThinkingPart("hm"),
+                NativeToolCallPart("web_search", {"query": "cats"}, "n1"),
+                NativeToolReturnPart("web_search", {"found": 3}, "n1"),
+                FilePart(IMAGE),
+                TextPart("A cat."),
+            ]
+        ),
+    )
+    question, answer = chat.window()
+    assert [question.role, answer.role, answer.tool_calls] == ["user", "assistant", None]
+    assert question.tokens == 1 + 1_000 + 1_000 + 2_000
+    assert [block.get("text") for block in answer.content] == ["(web_search)", None, "A cat."]
+    for form in ("openai", "openai-responses", "anthropic", "gemini", "ollama"):
+        sent = str(chat.messages(form))
+        assert all(text in sent for text in ("look", "A cat.", "(web_search)"))
+        assert "None" not in sent
+    assert question.content[2]["inlineData"]["data"].startswith("+//7")

@@ -1,14 +1,16 @@
 """A pydantic-ai conversation store: entries and records in a table, messages in conversations of the memory."""
 
 import asyncio
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from refold import Conversation, Memory, Message, Receipt
 from refold.adapters.erasure import erase
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part
+from refold.adapters.media import data_block, label, media_block
 from refold.memory import Table, TableItem
 
 with import_extra("pydantic-ai"):
@@ -242,36 +244,94 @@ def _entry(entry_id: str, items: Sequence[TableItem]) -> ConversationEntry:
     return _ENTRIES.validate_python({"id": entry_id, "parent_id": parent_id, "message": message})
 
 
-_ROLES: Final = {"system-prompt": "system", "user-prompt": "user", "tool-return": "tool", "retry-prompt": "user"}
+_ROLES: Final = {
+    "system-prompt": "system",
+    "instruction-delta": "system",
+    "user-prompt": "user",
+    "tool-return": "tool",
+    "retry-prompt": "user",
+}
 
 
 def _messages(entry: ConversationEntry) -> Iterator[dict[str, Any]]:
-    """Yield the fields of the messages that show an entry: one per part, or one for a whole response with its calls."""
+    """Yield the fields of the messages that show an entry: one per part, or one for a whole response with its calls.
+
+    A part without content, such as a change of settings, has no message; what a provider's own tool does is only named.
+    """
     message: dict[str, Any] = _ENTRIES.dump_python(entry, mode="json")["message"]
     parts: list[dict[str, Any]] = message["parts"]
     if message["kind"] == "response":
-        texts = [part["content"] for part in parts if part["part_kind"] == "text"]
         calls = [
             {
                 "id": part["tool_call_id"],
                 "type": "function",
-                "function": {"name": part["tool_name"], "arguments": part["args"]},
+                "function": {"name": part["tool_name"], "arguments": _json_text(part["args"] or {})},
             }
             for part in parts
-            if part["part_kind"].endswith("tool-call")
+            if part["part_kind"] == "tool-call"
         ]
-        yield {"role": "assistant", "content": "\n".join(texts) or None, "tool_calls": calls or None}
+        blocks = [block for part in parts for block in _response_blocks(part)]
+        is_text = all(block.get("type") == "text" for block in blocks)
+        content = "\n".join(block["text"] for block in blocks) if is_text else blocks
+        yield {"role": "assistant", "content": content or None, "tool_calls": calls or None}
         return
     for each in parts:
-        role = _ROLES.get(each["part_kind"], "user")
-        is_answer = bool(each.get("tool_name"))
-        answered = {"tool_call_id": each["tool_call_id"]} if is_answer else {}
-        yield {"role": "tool" if is_answer else role, "content": _content(each.get("content")), **answered}
+        content = each.get("transcript") if each["part_kind"] == "speech" else each.get("content")
+        if each.get("tool_name"):
+            yield {"role": "tool", "content": _result(content), "tool_call_id": each["tool_call_id"]}
+        elif content is not None:
+            yield {"role": _ROLES.get(each["part_kind"], "user"), "content": _prompt(content)}
 
 
-def _content(content: Any) -> "str | list[dict[str, Any]]":
-    """Return the content of a part in the form of a message: a text, or blocks."""
+def _response_blocks(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the block for a part of a response; none for a thought, a call, or the result of a provider's tool."""
+    kind = part["part_kind"]
+    if kind == "builtin-tool-call":
+        yield label(part["tool_name"])
+    elif kind == "file":
+        yield _block(part["content"])
+    elif kind in ("text", "compaction", "speech"):
+        text = part["transcript" if kind == "speech" else "content"]
+        yield label(kind) if text is None else {"type": "text", "text": text}
+    elif kind not in ("thinking", "tool-call", "builtin-tool-return"):
+        yield label(kind)
+
+
+_URLS: Final = ("image-url", "audio-url", "document-url", "video-url")
+
+
+def _prompt(content: Any) -> "str | list[dict[str, Any]]":
+    """Return what a prompt says: a text, or blocks for a list of texts and media."""
     if isinstance(content, str):
         return content
-    values = cast("Sequence[Any]", content if isinstance(content, list) else [content])
-    return [value if isinstance(value, dict) else {"type": "text", "text": str(value)} for value in values]
+    items: list[Any] = content if isinstance(content, list) else [content]
+    return [_block(each) for each in items if not _is_kind(each, "cache-point")]
+
+
+def _result(content: Any) -> "str | list[dict[str, Any]]":
+    """Return what a tool returned: a text, other data as JSON, or blocks if there are media among it."""
+    items: list[Any] = content if isinstance(content, list) else [content]
+    return [_block(each) for each in items] if any(map(_is_media, items)) else _json_text(content)
+
+
+def _is_kind(value: Any, *kinds: str) -> bool:
+    return isinstance(value, dict) and value.get("kind") in kinds
+
+
+def _is_media(value: Any) -> bool:
+    return _is_kind(value, "binary", "uploaded-file", *_URLS) and "media_type" in value
+
+
+def _block(value: Any) -> dict[str, Any]:
+    """Return one item of a prompt or a result as a block."""
+    if _is_kind(value, "text-content"):
+        return {"type": "text", "text": value["content"]}
+    if not _is_media(value):
+        return {"type": "text", "text": _json_text(value)}
+    if "data" in value:
+        return data_block(value["data"], value["media_type"])
+    return media_block(value["url"], value["media_type"]) if "url" in value else label(value["kind"])
+
+
+def _json_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

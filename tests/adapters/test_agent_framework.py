@@ -263,3 +263,33 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_examples_hold() -> None:
     results = doctest.testmod(importlib.import_module("refold.adapters.agent_framework"))
     assert (results.failed, results.attempted > 0) == (0, True)
+
+
+def test_images_count_as_such_wherever_they_are(memory: Memory) -> None:
+    image = Content.from_data(bytes(300_000), "image/png")
+    by_url = Content.from_uri("https://example.org/a.png", media_type="image/png")
+    provider = RefoldHistoryProvider(memory, window_tokens=8_000)
+    call = Content.from_function_call("c", "look", arguments={})
+    messages = [
+        Message("user", ["look", image]),
+        Message("user", [by_url]),
+        Message("assistant", [call]),
+        Message("tool", [Content.from_function_result("c", result=[Content.from_text("a cat"), image, by_url])]),
+    ]
+    run(provider.save_messages("s", messages))
+    chat = memory.conversation("agent-framework/s")
+    assert [message.tokens // 1_000 for message in chat.window()] == [1, 1, 0, 2]
+    assert dumped(run(provider.get_messages("s"))) == dumped(messages)
+    for _ in range(9):
+        run(provider.save_messages("s", [Message("user", ["look", image])]))
+    assert len(run(provider.get_messages("s"))) == 7
+
+
+@pytest.mark.parametrize("form", ["openai", "openai-responses", "anthropic", "gemini", "ollama"])
+def test_a_session_with_contents_of_every_kind_can_be_sent(form: Any) -> None:
+    memory = Memory()
+    run(RefoldHistoryProvider(memory).save_messages("s", MESSAGES))
+    sent = str(memory.conversation("agent-framework/s").messages(form))
+    assert "Look it up." not in sent
+    assert "(usage)" in sent
+    assert memory.context(memory.conversation("agent-framework/s"), query="port?", budget=20_000).messages(form)

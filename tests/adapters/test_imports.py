@@ -11,7 +11,7 @@ import pytest
 import refold.adapters
 
 ADAPTERS = sorted(path.stem for path in Path(refold.adapters.__file__).parent.glob("[!_]*.py"))
-WITHOUT = {"extras", "keys", "openai_agents", "windows"}
+WITHOUT = {"erasure", "extras", "keys", "media", "openai_agents", "windows"}
 """What imports no framework: the adapter for OpenAI's SDK is given to it, and takes nothing of it."""
 
 EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"][

@@ -384,7 +384,7 @@ def test_each_kind_of_message_is_shown(memory: Memory) -> None:
     assert window[1].name == "ann"
     assert (window[2].tool_calls or [])[0]["function"]["name"] == "port_of"
     assert window[3].tool_call_id == "c1"
-    assert window[4].content == "5432"
+    assert [block["text"] for block in window[4].content] == ["5432", "(blob)"]  # type: ignore[union-attr]
     found = saver.get_tuple(config())
     assert found is not None
     assert found.checkpoint["channel_values"]["messages"] == messages
@@ -720,3 +720,53 @@ def test_an_erasure_of_what_a_host_notes_beside_a_run_leaves_its_checkpoints(mem
 def test_a_text_that_was_cut_is_no_other_text(length: int) -> None:
     cut = langgraph_items.key_part("p" * length + "\x01" * 3 + "q" * 500)
     assert langgraph_items.key_part(keys.text(cut)) != cut
+
+
+@pytest.mark.parametrize(
+    ("block", "tokens", "text"),
+    [
+        ({"type": "image", "base64": "AAAA", "mime_type": "image/png"}, 1_000, "AAAA"),
+        ({"type": "image", "url": "https://example.org/y.png"}, 1_000, "example.org/y.png"),
+        ({"type": "image", "source_type": "base64", "data": "AAAA", "mime_type": "image/png"}, 1_000, "AAAA"),
+        ({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}, 1_000, "AAAA"),
+        ({"type": "image", "file_id": "f1"}, 0, "(image"),
+        ({"type": "audio", "base64": "AAAA", "mime_type": "audio/wav"}, 2_000, "AAAA"),
+        ({"type": "file", "base64": "AAAA", "mime_type": "application/pdf"}, 5_000, "AAAA"),
+        ({"type": "text-plain", "text": "A note."}, 1, "A note."),
+        ({"type": "hologram", "value": 5}, 1, "(hologram)"),
+    ],
+)
+def test_the_standard_blocks_of_langchain_count_and_are_sent(block: Any, tokens: int, text: str) -> None:
+    memory = Memory()
+    graph = StateGraph(MessagesState).add_node("a", lambda _: {"messages": [AIMessage("I see.")]}).add_edge(START, "a")
+    thread: Any = {"configurable": {"thread_id": "t"}}
+    asked = HumanMessage([{"type": "text", "text": "Look:"}, block])
+    graph.compile(checkpointer=RefoldSaver(memory)).invoke({"messages": [asked]}, thread)
+    chat = memory.conversation("langgraph/t")
+    assert chat.window()[0].tokens >= tokens
+    assert text in str(chat.messages("gemini" if "audio" in str(block) else "openai"))
+    for form in ("openai", "openai-responses", "anthropic", "gemini", "ollama"):
+        assert "I see." in str(chat.messages(form))  # type: ignore[arg-type]
+    assert memory.context(chat, query="port?", budget=20_000).messages()
+
+
+def test_a_call_that_is_also_a_block_is_shown_once_and_thoughts_are_left_out() -> None:
+    memory = Memory()
+    blocks: list[Any] = [
+        {"type": "reasoning", "reasoning": "hm"},
+        {"type": "text", "text": "Let me look."},
+        {"type": "server_tool_call", "id": "s1", "name": "web_search", "args": {}},
+        {"type": "server_tool_result", "tool_call_id": "s1", "output": "x"},
+    ]
+    for kind in ("tool_use", "tool_call"):
+        call = {"type": kind, "id": "t", "name": "f", "input" if kind == "tool_use" else "args": {}}
+        said: Any = AIMessage([*blocks, call], tool_calls=[{"name": "f", "args": {}, "id": "t"}])
+        answer = ToolMessage("5432", tool_call_id="t")
+        graph = StateGraph(MessagesState).add_node("a", lambda _, both=(said, answer): {"messages": list(both)})
+        thread: Any = {"configurable": {"thread_id": kind}}
+        graph.add_edge(START, "a").compile(checkpointer=RefoldSaver(memory)).invoke(
+            {"messages": [("user", "?")]}, thread
+        )
+        _, asked, answered = memory.conversation(f"langgraph/{kind}").messages()
+        assert [each["text"] for each in asked["content"]] == ["Let me look.", "(web_search)"]
+        assert [each["id"] for each in asked["tool_calls"]] == [answered["tool_call_id"]]

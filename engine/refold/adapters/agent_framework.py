@@ -17,6 +17,7 @@ import msgspec
 
 from refold import Conversation, Memory, Message, ReadOnly, Receipt
 from refold.adapters.extras import import_extra
+from refold.adapters.media import label, media_block
 from refold.adapters.windows import acceptable_messages, call_ids, has_other_budget, opening
 
 with import_extra("agent-framework"):
@@ -35,6 +36,8 @@ _EXCLUDED: Final = "_excluded"  # The framework's mark of a message that a compa
 # here that one framework message is split into.
 _REST: Final = "rest"
 _PART_OF: Final = "part_of"
+# What a block does not hold of the content that it shows: its other fields, or all of one that has no block.
+_BLOCKS: Final = "blocks"
 # The fields of calls besides id, name and arguments, and the number of other contents before each call; the fields of a
 # result besides its id and text.
 _CALLS: Final = "calls"
@@ -222,25 +225,66 @@ def _message(role: str, contents: Sequence[tuple[Item, bool]]) -> Item:
             places.append(len(blocks))
         else:
             blocks.append(content)
+    split = [_split(content) for content in blocks]
     metadata: Item = {_CALLS: rests} if any(rests) else {}
+    if any(rest for _, rest in split):
+        metadata[_BLOCKS] = [rest for _, rest in split]
     if any(place < len(blocks) for place in places):
         metadata[_PLACES] = places
-    only = blocks[0] if len(blocks) == 1 else {}
-    is_text = only.keys() == {"type", "text"} and only["type"] == "text"
-    fields: Item = {"role": role, "content": only["text"] if is_text else blocks or None, "metadata": metadata}
+    shown = [block for block, _ in split]
+    content = shown[0]["text"] if len(shown) == 1 and shown[0].get("type") == "text" else shown or None
+    fields: Item = {"role": role, "content": content, "metadata": metadata}
     return fields | ({"tool_calls": calls} if calls else {})
 
 
+def _split(content: Item) -> tuple[Item, Item]:
+    """Return the block that shows a content, and what it does not hold of it."""
+    match content:
+        case {"type": "text", "text": str(text), **rest}:
+            return {"type": "text", "text": text}, rest
+        case {"type": "text_reasoning"}:
+            return content, {}
+        case {"type": "data" | "uri", "uri": str(uri), **rest}:
+            block = media_block(uri, content.get("media_type"))
+            rest["type"] = content["type"]
+            return block, rest if _join(block, rest) == content else content
+        case _:
+            return label(content["type"]), content
+
+
+def _join(block: Item, rest: Item) -> Item:
+    """Return the content that was split into a block and a rest."""
+    if "type" not in rest:
+        return block | rest
+    if rest["type"] not in ("data", "uri") or "uri" in rest:
+        return rest
+    match block:
+        case {"inlineData": {"mimeType": media_type, "data": data}}:
+            return rest | {"uri": f"data:{media_type};base64,{data}"}
+        case {"fileData": {"fileUri": uri}} | {"image_url": uri}:
+            return rest | {"uri": uri}
+        case _:
+            return rest
+
+
 def _result(content: Item) -> Item:
-    """Return the fields for the result of a call."""
+    """Return the fields for the result of a call; media among its items are blocks behind its text."""
     rest = {name: value for name, value in content.items() if name not in ("type", "call_id", "result")}
     text, as_json = _as_text(content.get("result"))
     items = rest.pop("items", None)
+    media: list[Item] = []
     if not _has_only_text(text, items):
-        rest["items"] = items
+        split: list[tuple[Item, Item]] = [_split(each) if _is_media(each) else ({}, each) for each in items or ()]
+        media = [block for block, _ in split if block]
+        rest["items"] = items and [kept for _, kept in split]
     rest |= as_json
     metadata: Item = {_RESULT: rest} if rest else {}
-    return {"role": "tool", "content": text, "tool_call_id": content["call_id"], "metadata": metadata}
+    shown = [{"type": "text", "text": text}, *media] if media else text
+    return {"role": "tool", "content": shown, "tool_call_id": content["call_id"], "metadata": metadata}
+
+
+def _is_media(content: Item) -> bool:
+    return content["type"] in ("data", "uri")
 
 
 def _as_text(value: Any) -> tuple[str, Item]:
@@ -274,11 +318,15 @@ def _contents_of(message: Message, metadata: Item) -> list[Item]:
     """Return the contents that a message was made from."""
     content = message.content
     if message.tool_call_id is not None:
-        rest, text = dict(metadata.get(_RESULT, {})), str(content or "")
+        rest = dict(metadata.get(_RESULT, {}))
+        text, *media = [content[0]["text"], *content[1:]] if isinstance(content, list) else [content or ""]
         value = _value(text, rest)
         items = rest.pop("items", [{"type": "text", "text": text}])
+        left = iter(media)
+        items = items and [_join(next(left), each) if media and _is_media(each) else each for each in items]
         return [{"type": "function_result", "call_id": message.tool_call_id, "result": value, "items": items, **rest}]
-    contents: list[Item] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    blocks: list[Item] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    contents = [_join(*pair) for pair in zip(blocks, metadata.get(_BLOCKS, [{}] * len(blocks)), strict=True)]
     calls = message.tool_calls or []
     rests: list[Item] = metadata.get(_CALLS, [{}] * len(calls))
     places: list[int] = metadata.get(_PLACES, [len(contents)] * len(calls))

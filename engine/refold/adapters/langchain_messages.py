@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard, cast
 
 from refold import Conversation, InvalidInput, Message
 from refold.adapters.extras import import_extra
+from refold.adapters.media import data_block, label, media_block, readable_block
 
 with import_extra("langgraph"):
     from langchain_core.messages import (
@@ -234,12 +235,45 @@ def _write_message(verb: Callable[..., Message], digest: str, message: BaseMessa
         fields["tool_call_id"] = message.tool_call_id
     content = cast("str | list[str | dict[str, Any]]", message.content)
     if isinstance(content, list):
-        parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
+        calls = {call["id"] for call in fields.get("tool_calls", ())}
+        parts = [{"type": "text", "text": part} if isinstance(part, str) else _block(part, calls) for part in content]
         try:
-            return verb(content=parts, **fields)
+            return verb(content=[part for part in parts if part is not None] or "", **fields)
         except InvalidInput:  # Provider-specific blocks that contain bytes or other objects.
             content = str(message.text)
     return verb(content=content, **fields)
+
+
+_MEDIA_TYPES: Final = {
+    "image": "image/png",
+    "audio": "audio/wav",
+    "video": "video/mp4",
+    "file": "application/pdf",
+    "text-plain": "text/plain",
+}
+"""LangChain's standard blocks of media, and the media type of one that names none."""
+
+
+def _block(part: dict[str, Any], calls: set[str]) -> dict[str, Any] | None:
+    """Return a block of a message, LangChain's own as others know them; `None` for one that says nothing of its own.
+
+    The latter are calls that are also among the message's calls, and the results of tools that a provider runs.
+    """
+    match part:
+        case {"type": "tool_use" | "tool_call", "id": str(call)} if call in calls:
+            return None
+        case {"type": "server_tool_result" | "server_tool_call_chunk" | "tool_call_chunk"}:
+            return None
+        case {"type": "server_tool_call", "name": name}:
+            return label(name)
+        case {"type": "text-plain", "text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": str(kind), "url": str(url)} if kind in _MEDIA_TYPES:
+            return media_block(url, part.get("mime_type") or _MEDIA_TYPES[kind])
+        case {"type": str(kind), "base64": str(data)} | {"type": str(kind), "data": str(data)} if kind in _MEDIA_TYPES:
+            return data_block(data, part.get("mime_type") or _MEDIA_TYPES[kind])
+        case _:
+            return readable_block(part)
 
 
 def drop_erased(messages: Sequence[BaseMessage | None]) -> list[BaseMessage]:

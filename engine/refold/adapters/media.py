@@ -3,6 +3,8 @@
 import re
 from typing import Any, Final
 
+from refold.memory.blocks import is_readable
+
 _DATA_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,")
 _STANDARD: Final = str.maketrans("-_", "+/")
 
@@ -24,6 +26,11 @@ def media_block(url: str, media_type: str | None = None) -> dict[str, Any]:
 def data_block(data: str, media_type: str) -> dict[str, Any]:
     """Return media given in base64, of either alphabet, as a block."""
     return {"inlineData": {"mimeType": media_type, "data": data.translate(_STANDARD)}}
+
+
+def readable_block(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block as it is if a provider's format knows it, else a text that says what it was."""
+    return block if is_readable(block) else label(block.get("type", "a block without a type"))
 
 
 def label(kind: object) -> dict[str, Any]:

@@ -286,16 +286,29 @@ def part_of(block: object, message: Message, number: int) -> ContentPart:
     if not isinstance(block, dict):
         return ContentPart(None, message, number, {"type": block})
     fields = cast("Block", block)
-    kind = fields.get("type")
+    own, read = _row_of(fields)
+    return ContentPart(read(fields), message, number, fields, own)
+
+
+def is_readable(block: Block) -> bool:
+    """Return whether any format knows such a block."""
+    return _row_of(block)[1](block) is not None
+
+
+def _row_of(block: Block) -> tuple[str, _Reader]:
+    """Return the format that a block belongs to, and its reader."""
+    kind = block.get("type")
     if isinstance(kind, str):
         is_server_tool = kind.endswith(_SERVER_TOOLS) and kind not in _TYPES
-        row = (ANTHROPIC, _opaque) if is_server_tool else _TYPES.get(kind)
-    else:
-        row = next((row for field, row in _FIELDS.items() if kind is None and field in fields), None)
-    if row is None:
-        return ContentPart(None, message, number, fields)
-    own, read = row
-    return ContentPart(read(fields), message, number, fields, own)
+        return (ANTHROPIC, _opaque) if is_server_tool else _TYPES.get(kind, _UNKNOWN)
+    return next((row for field, row in _FIELDS.items() if kind is None and field in block), _UNKNOWN)
+
+
+def _read_nothing(_: Block) -> None:
+    """Read a block that no format knows."""
+
+
+_UNKNOWN: Final[tuple[str, _Reader]] = ("", _read_nothing)
 
 
 def parts_of(message: Message) -> Iterator[ContentPart]:

@@ -196,6 +196,23 @@ def test_what_was_said_is_found_in_the_conversation_of_the_host(memory: Memory) 
     assert memory.head == head
 
 
+def test_a_search_of_the_conversation_does_not_find_searches(memory: Memory) -> None:
+    chat = memory.conversation("A")
+    chat.append("user", "The code of the garage gate is the year of the birth of grandpa.")
+    for number in range(30):
+        arguments = '{"query": "gate code garage"}'
+        function = {"name": "conversation_search" if number % 2 else "memory_search", "arguments": arguments}
+        chat.append("assistant", None, tool_calls=[{"id": f"c{number}", "type": "function", "function": function}])
+        if number % 2:
+            chat.append("tool", "code garage gate", tool_call_id=f"c{number}", name="conversation_search")
+    function = {"name": "memory_add", "arguments": '{"content": "The gate of the garage is green."}'}
+    chat.append("assistant", None, tool_calls=[{"id": "added", "type": "function", "function": function}])
+    found = caller(memory)("conversation_search", query="gate code garage")["messages"]
+    assert [row["role"] for row in found] == ["user", "assistant"]
+    assert "is green" in found[1]["content"]
+    assert len(caller(memory)("conversation_search", query="gate code garage", top_k=1)["messages"]) == 1
+
+
 def test_a_search_is_a_recall_and_a_read_leaves_no_trace(memory: Memory) -> None:
     call = caller(memory)
     call("memory_add", content="Tests live in tests/.")

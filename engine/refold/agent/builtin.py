@@ -19,7 +19,7 @@ from refold.memory.handles import Profile, today_of
 from refold.memory.memory import Memory
 from refold.memory.options import day_at, days_before
 from refold.message import Message
-from refold.results import Hits
+from refold.results import Hit, Hits
 from refold.text import countable_texts
 from refold.views.board import PARTS
 from refold.views.profile import JOURNAL, Note
@@ -98,7 +98,7 @@ _CONTENT_CHARS: Final = 2_000  # Per message found: a longer one would crowd out
 
 def _search_conversation(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     chat, top_k = _conversation(context), arguments.get("top_k")
-    hits = chat.search(arguments["query"], top_k=_HITS_COUNT_DEFAULT if top_k is None else top_k)
+    hits = _find_said(chat, arguments["query"], _HITS_COUNT_DEFAULT if top_k is None else top_k)
     core, at = core_of(chat)
     contents = core.read(chat.place[0], lambda state: state.part(WINDOW).replaced.copy(), at)
     replaced = [contents[hit.entry.id] for hit in hits if hit.entry.id in contents]
@@ -112,6 +112,28 @@ def _search_conversation(arguments: dict[str, Any], context: ToolContext) -> dic
         row = {"seq": message.seq, "role": message.role, "content": content, "in_window": message.id in live}
         rows.append(row if message.name is None else row | {"name": message.name})
     return {"messages": rows}
+
+
+def _find_said(chat: Conversation, query: str, top_k: int) -> list[Hit]:
+    """Search a conversation, leaving out earlier searches: their calls have its words best and say nothing."""
+    count = 2 * top_k
+    while True:
+        hits = chat.search(query, top_k=count)
+        said = [hit for hit in hits if not _is_of_search(hit.entry)][:top_k]
+        if len(said) == top_k or len(hits) < count:
+            return said
+        count *= 4
+
+
+def _is_of_search(message: Message) -> bool:
+    """Return whether a message only calls tools that search, or is the result of a search of the conversation."""
+    if message.role == "tool":
+        return message.name == _SEARCHES[0]
+    names = [call["function"]["name"] for call in message.tool_calls or ()]
+    return bool(names) and not message.content and all(name in _SEARCHES for name in names)
+
+
+_SEARCHES: Final = ("conversation_search", "memory_search")
 
 
 def _text_argument(arguments: dict[str, Any], field: str) -> str | None:

@@ -175,3 +175,26 @@ def test_a_context_has_nothing_that_was_erased_meanwhile() -> None:
         clock.write = erase
         built = memory.context(chat, query="What is the code of the safe?")
         assert "4711" not in built.text
+
+
+def test_a_model_is_told_that_the_beginning_of_its_conversation_is_not_shown(memory: Memory) -> None:
+    note = "The beginning of this conversation is no longer shown; `conversation_search` finds what was said in it."
+    chat = memory.conversation("c", window_tokens=300)
+    chat.append("system", "You are a clerk.", pinned=True)
+    chat.append("user", "Do not touch the billing schema.", tokens=50)
+    chat.append("assistant", "Understood.", tokens=50)
+    assert note not in memory.context(chat).text
+    chat.append("user", "Run step 0.", tokens=50)
+    assert note not in memory.context(chat).text
+    cut = memory.context(chat, budget=ContextBudget(tokens=220, parts_tokens=180))
+    assert (note in cut.text, cut.left_out["window"] > 0) == (True, True)
+    for number in range(1, 5):
+        chat.append("user", f"Run step {number}.", tokens=50)
+    context = memory.context(chat)
+    assert note in context.system
+    assert not any("billing" in str(message.content) for message in context.window)
+    assert memory.rebuild(memory.show(context)).matches
+    assert note not in memory.context(chat, tools=["memory_set"]).text, "without the tool"
+    chat.clear_window()
+    chat.append("user", "Something else.")
+    assert note not in memory.context(chat).text

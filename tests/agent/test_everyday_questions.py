@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -68,9 +69,6 @@ SMALL_TALK = [
     "What happened?",
     "How was your day?",
     "Why did you do that?",
-    "What did we talk about yesterday?",
-    "What should I do next?",
-    "Where were we?",
     "Can you help me?",
     "Shall we go home?",
     "I'd love that, let's do it!",
@@ -179,6 +177,43 @@ def test_a_request_for_what_was_said_brings_it(question: str) -> None:
             told.append("user", f"Today I cooked dish {number}, and it came out nicely with herbs.")
         told.append("user", "Our mortgage is fixed at 3.4 percent until 2033.")
         assert "3.4 percent" in earlier(memory, question)
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("Am Donnerstag um 15:30 hat Mila einen Zahnarzttermin.", "Wann ist der Termin beim Zahnarzt?"),
+        ("Die M\u00fcllabfuhr kommt jeden zweiten Freitag.", "Wann wird der M\u00fcll abgeholt?"),
+        ("Mein Autoschl\u00fcssel liegt in der blauen Schale.", "Wo liegen die Schl\u00fcssel vom Auto?"),
+        ("Die Heizungswartung ist am 12. Mai.", "Wann wird die Heizung gewartet?"),
+        ("Die Wartung der Heizung ist am 12. Mai.", "Wann ist die Heizungswartung?"),
+        ("Unser Kinderarzt hei\u00dft Dr. Sommer.", "Wie hei\u00dft der Arzt der Kinder?"),
+        ("De tandartsafspraak is op vrijdag.", "Wanneer is de afspraak bij de tandarts?"),
+    ],
+)
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_word_is_found_in_compounds(tmp_path: Path, text: str, question: str, *, is_known: bool) -> None:
+    with Memory(tmp_path / "store") as memory:
+        told = memory.conversation("told", project="home", window_tokens=None)
+        for number in range(300):
+            said = "Heute habe ich lange gearbeitet und dann mit Freude gekocht, wie sonst auch."
+            told.append("user", text if number == 30 else f"{number}: {said}")
+        assert text in earlier(memory, question)
+        memory.conversation("asked", project="home").append("user", question)
+        assert text in earlier(memory, question), "what only asks does not say it"
+    if is_known:
+        with Memory(tmp_path / "store") as memory:
+            assert text in earlier(memory, question)
+
+
+def test_a_word_that_is_said_brings_no_compounds_of_it() -> None:
+    with Memory() as memory:
+        told = memory.conversation("told", project="home", window_tokens=None)
+        told.append("user", "Our lighthouse is on the northern island.")
+        told.append("user", "The light is broken.")
+        for number in range(100):
+            told.append("user", f"Dish {number} came out nicely with herbs.")
+        assert "lighthouse" not in earlier(memory, "Is the light broken?")
 
 
 def test_german_questions_bring_their_answers_and_little_else() -> None:

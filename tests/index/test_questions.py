@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from refold.index.questions import PAST, USER, asked_about
+from refold.index.questions import PAST, RESUME, USER, asked_about
 
 ABOUT_THE_USER = (
     "What do you know about me?",
@@ -79,13 +79,53 @@ ABOUT_THE_PAST = (
     "Have we talked before?",
     "What happened last time?",
 )
+ABOUT_WHAT_WAS_DONE = (
+    "What did you do yesterday?",
+    "Which file did you change last time?",
+    "What did we decide last week?",
+    "Pick up where we stopped yesterday.",
+    "Lass uns da weitermachen, wo wir gestern aufgeh\u00f6rt haben.",
+    "\u524d\u56de\u306e\u7d9a\u304d\u3092\u304a\u9858\u3044\u3057\u307e\u3059\u3002",
+    "\u6211\u4eec\u4e0a\u6b21\u8bf4\u5230\u54ea\u91cc\u4e86\uff1f",
+)
+TO_GO_ON = (
+    "Continue where we left off.",
+    "Let's continue.",
+    "Go on.",
+    "Hi! Where were we?",
+    "What did we do?",
+    "What did we decide?",
+    "Remind me what we decided",
+    "What did you promise me?",
+    "What was the last thing you did?",
+    "What have you done so far?",
+    "What should we do next?",
+    "What's next?",
+    "What is left to do?",
+    "What do I have to do tomorrow?",
+    "What was I going to do?",
+    "What are my plans for tomorrow?",
+    "Machen wir weiter",
+    "Wo waren wir?",
+    "Was haben wir beschlossen?",
+    "Was muss ich morgen noch machen?",
+    "Was steht heute an?",
+    "On en \u00e9tait o\u00f9 ?",
+    "O\u00f9 en \u00e9tions-nous ?",
+    "\u00bfD\u00f3nde nos quedamos?",
+    "\u00bfQu\u00e9 tengo que hacer ma\u00f1ana?",
+    "Dove eravamo rimasti?",
+    "Cosa devo fare domani?",
+    "Onde paramos?",
+    "Waar waren we gebleven?",
+    "\u7ee7\u7eed",
+)
 ABOUT_SOMETHING_ELSE = (
     "Hi again!",
     "How are you?",
     "Thanks!",
     "What do you think?",
     "Tell me more",
-    "Where were we?",
     "What did you mean by that?",
     "who are you?",
     "Don't you remember?",
@@ -100,7 +140,15 @@ ABOUT_SOMETHING_ELSE = (
     "Who am I meeting tomorrow?",
     "What did you say?",
     "Summarize our meeting notes",
-    "What did we do?",
+    "yes, go on",
+    "What can you do?",
+    "What do you do?",
+    "What are you doing?",
+    "What happened?",
+    "Which flour did you recommend for baguettes?",
+    "What is the plan for the kitchen?",
+    "What is left of the cake?",
+    "Was hast du im Garten gemacht?",
     "forget what I said before",
     "Erz\u00e4hl mir was",
     "kennst du das?",
@@ -109,7 +157,10 @@ ABOUT_SOMETHING_ELSE = (
 
 
 @pytest.mark.parametrize(
-    ("text", "about"), [(text, USER) for text in ABOUT_THE_USER] + [(text, PAST) for text in ABOUT_THE_PAST]
+    ("text", "about"),
+    [(text, USER) for text in ABOUT_THE_USER]
+    + [(text, PAST) for text in (*ABOUT_THE_PAST, *ABOUT_WHAT_WAS_DONE)]
+    + [(text, RESUME) for text in TO_GO_ON],
 )
 def test_a_question_about_the_user_or_the_past(text: str, about: str) -> None:
     for spelled in (text, text.upper(), unicodedata.normalize("NFD", text), f"  {text}\n"):

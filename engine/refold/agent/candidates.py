@@ -16,7 +16,15 @@ from refold.event import unpack_json
 from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
 from refold.memory.conversation import Conversation
 from refold.memory.core import Core, core_of
-from refold.memory.earlier import Earlier, EarlierMessages, EarlierQuery, meaning_of, query_of
+from refold.memory.earlier import (
+    Earlier,
+    EarlierMessages,
+    EarlierQuery,
+    criteria_of,
+    meaning_of,
+    opens,
+    query_of,
+)
 from refold.memory.options import day_at
 from refold.memory.turns import is_question
 from refold.message import Message, MessageAppended, text_of
@@ -87,6 +95,7 @@ def earlier_messages(
         shown={message.seq for message in messages},
         top_k=top_k,
         asker=asker,
+        opens=opens(messages),
     )
     lines = {parts.line_of(query)}
     fresh: list[Earlier] = []
@@ -116,10 +125,40 @@ def _adds_little(line: str, content: str) -> bool:
     return len(line.replace(content, " ").split()) <= _MORE_WORDS
 
 
-def dated_messages(earlier: Sequence[Earlier], timezone: str, asker: str | None = None) -> list[tuple[str, str]]:
-    """Render messages as pairs of day and line."""
-    messages = (each.message for each in earlier)
-    return [(day_at(message.occurred_ns, timezone), parts.message_line(message, asker)) for message in messages]
+def dated_messages(
+    earlier: Sequence[Earlier], marks: Sequence[parts.LineMark], timezone: str, asker: str | None = None
+) -> list[tuple[str, str]]:
+    """Render messages, each with its mark, as pairs of day and line."""
+    dated = list[tuple[str, str]]()
+    for (message, *_), mark in zip(earlier, marks, strict=True):
+        line = parts.message_line(message, asker, is_end=parts.LineMark.END in mark)
+        dated.append((day_at(message.occurred_ns, timezone), parts.mark_line(line, mark)))
+    return dated
+
+
+def marks_of(earlier: Sequence[Earlier], timezone: str) -> list[parts.LineMark]:
+    """Return the marks of the lines of messages, given as they are shown, without which they could be misread.
+
+    What a model said must not read as an answer to what a user said in another conversation, and a question whose
+    answer is not shown must not read as open.
+    """
+    shown_openings = {each.opening for each in earlier if each.message.role == "assistant"}
+    marks = list[parts.LineMark]()
+    day, above = "", None  # The last message of a user on this day, below which there was no gap.
+    for each in earlier:
+        mark, key, own_day = (
+            parts.LineMark(0),
+            (each.message.seq, each.place),
+            day_at(each.message.occurred_ns, timezone),
+        )
+        day, above = own_day, above if day == own_day else None
+        if each.message.role == "user":
+            above = key
+            mark |= parts.LineMark.ANSWERED if each.is_answered and key not in shown_openings else mark
+        elif above not in (None, each.opening):
+            above, mark = None, parts.LineMark.GAP
+        marks.append(mark | parts.LineMark.END if each.is_end else mark)
+    return marks
 
 
 # The memories and earlier messages that fit, chosen from one list by value per token.
@@ -209,14 +248,16 @@ class Choice:
             memories.append(line)
             if earlier and entry.id not in places and entry.category != "preference":
                 contents.append((rank, parts.line_of(entry.content)))
-        orders = {(each.message.seq, each.place): _order_of(each) for each in earlier}
+        orders = dict[tuple[int, int] | None, tuple[int, ...]]()
+        for each in sorted(earlier, key=lambda each: (each.message.seq, each.place)):
+            # Below what it answers, in front of what was said in other conversations meanwhile.
+            orders[each.message.seq, each.place] = (*orders.get(each.opening, ()), *_order_of(each))
         for rank, each in enumerate(earlier):
-            message, order = each.message, _order_of(each)
-            if each.opening in orders:  # In front of what was said in other conversations meanwhile.
-                order = (*orders[each.opening], *order)
-            text = parts.message_line(message, asker)
+            message, order = each.message, orders[each.message.seq, each.place]
+            text = parts.message_line(message, asker, is_end=each.is_end)
             line = self._candidate(parts.MESSAGES, rank, order, each, text, message.occurred_ns)
-            messages.append(line._replace(pieces=frozenset(_find_pieces(message, contents))))
+            pieces = frozenset(() if each.is_end else _find_pieces(message, contents))
+            messages.append(line._replace(pieces=pieces))
         self._lines = {parts.MEMORIES: memories, parts.MESSAGES: messages}
         self._best = sorted([*memories, *messages], key=lambda line: -line.value)
         self.counts: Final = {part: len(lines) for part, lines in self._lines.items()}
@@ -285,7 +326,11 @@ class Choice:
 
     def _text(self, part: str, taken: _Taken) -> str:
         lines, left_out = self._sort_lines(part, taken)
-        return parts.ranked_part(part, [(line.day, line.text) for line in lines], left_out).text
+        marks = marks_of([line.item for line in lines], self._timezone) if part == parts.MESSAGES else ()
+        texts = [parts.mark_line(line.text, mark) for line, mark in zip(lines, marks, strict=False)]
+        texts += [line.text for line in lines[len(texts) :]]
+        days = (line.day for line in lines)
+        return parts.ranked_part(part, zip(days, texts, strict=True), left_out).text
 
     def _fits(self, taken: _Taken, tokens: int) -> bool:
         texts = {part: self._text(part, taken) for part in self._lines}
@@ -331,7 +376,14 @@ _GRAMMAR: Final = re.compile(
 
 
 def similar_episodes(
-    core: Core, chat: Conversation, project: str, query: str, count: int, tokens: int, asker: str | None = None
+    core: Core,
+    chat: Conversation,
+    messages: Sequence[Message],
+    project: str,
+    query: str,
+    count: int,
+    tokens: int,
+    asker: str | None = None,
 ) -> list[int]:
     """Choose up to `count` recent sessions that share words with a query, and return their seqs.
 
@@ -339,9 +391,7 @@ def similar_episodes(
     others. A session is left out if what it began or ended with was retracted, or if it was dropped or taken back and
     no fork goes on from it.
     """
-    from refold.index.questions import asked_about  # noqa: PLC0415 - imported on first use
-
-    terms, brings_newest = _subject_terms((query,)), bool(asked_about(query))
+    terms, brings_newest = _subject_terms((query,)), bool(criteria_of(query, opens=opens(messages)).about)
     weight = sum(map(_weigh_term, terms))
     if not count or (weight < _SHARED_MIN and not brings_newest):
         return []

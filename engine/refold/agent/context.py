@@ -19,6 +19,7 @@ from refold.agent.candidates import (
     earlier_messages,
     fit_messages,
     groups_of,
+    marks_of,
     new_episodes,
     other_speakers,
     required_groups,
@@ -189,7 +190,8 @@ class ContextPlan(Struct, frozen=True):
 
     `episodes` are the seqs of the episodes in it. The first `skills` of its skills are shown, within `skills_chars`
     characters. `places` are the places of the earlier messages within their events, whose seqs are the last sources of
-    the event that records the context. `question` is the id of a question that is shown although the window evicted it.
+    the event that records the context, and `marks` what their lines show besides them. `question` is the id of a
+    question that is shown although the window evicted it.
     `pieces` are the ids of memories that a message says in their place: they count as used, too.
     """
 
@@ -203,6 +205,7 @@ class ContextPlan(Struct, frozen=True):
     places: tuple[int, ...] = ()
     question: str = ""
     pieces: tuple[str, ...] = ()
+    marks: tuple[int, ...] = ()
 
 
 class Recipe(NamedTuple):
@@ -423,7 +426,7 @@ def _build(
         asker = asker_of(turn.messages, recipe.query, recipe.profile)
         candidates = _find_memories(memory, core, chat, recipe, asker, searched)
         bounds = budget.episodes_count, budget.tokens or 0, asker
-        episodes = similar_episodes(core, chat, recipe.project, recipe.query or "", *bounds)
+        episodes = similar_episodes(core, chat, turn.messages, recipe.project, recipe.query or "", *bounds)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
         earlier_candidates, left_out = earlier_messages(
             core, chat, turn.messages, recipe.project, recipe.query, budget.messages_count, asker
@@ -432,7 +435,7 @@ def _build(
     listed = tuple(listed_parts(source))
     chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
     choice = Choice(core, candidates, earlier_candidates, chars, recipe.timezone, source.asker, left_out=left_out)
-    plan = _plan_tokens(source, choice, listed)
+    source, plan = _plan_topics(source, choice, listed)
     chosen = choice.choose(plan.tokens[parts.MEMORIES])
     entries, messages = chosen.memories, without_repeats(chosen.messages, chosen.memories, candidates.previous_ids)
     final = replace(
@@ -442,6 +445,7 @@ def _build(
         messages_left_out=chosen.messages_left_out,
         pieces=chosen.pieces,
         places=tuple(each.place for each in messages),
+        marks=tuple(map(int, marks_of(messages, recipe.timezone))),
     )
     ids, seqs = tuple(entry.id for entry in entries), tuple(each.message.seq for each in messages)
     source = source._replace(recipe=recipe._replace(ids=ids, seqs=seqs, plan=final))
@@ -654,6 +658,22 @@ def _room_for_parts(source: ContextSource) -> int:
     return min(budget.parts_tokens, max((rest + 1) // 2, rest - whole), rest - required)
 
 
+def _plan_topics(
+    source: ContextSource, choice: Choice, listed: Sequence[_ListedPart]
+) -> tuple[ContextSource, ContextPlan]:
+    """Plan the tokens; the search of the conversation is a topic only if some of its messages are not shown."""
+    recipe, (core, at) = source.recipe, core_of(source.chat)
+    topics = tuple(topic for topic in recipe.plan.topics if topic != parts.SEARCH)
+    whole = source._replace(recipe=recipe._replace(plan=replace(recipe.plan, topics=topics)))
+    if topics == recipe.plan.topics:
+        return source, _plan_tokens(source, choice, listed)
+    if not turns.is_cut(core, source.chat.place[0], at, source.messages):
+        plan = _plan_tokens(whole, choice, listed)
+        if tokens_of(source.history) <= plan.tokens[parts.WINDOW]:
+            return whole, plan
+    return source, _plan_tokens(source, choice, listed)
+
+
 def _plan_tokens(source: ContextSource, choice: Choice, listed: Sequence[_ListedPart]) -> ContextPlan:
     """Decide how many tokens each part can take."""
     recipe, count = source.recipe, source.core.counter.count
@@ -728,7 +748,13 @@ def assemble(
     texts[parts.SYSTEM] = parts.PartText("\n\n".join(map(text_of, source.system)))
     texts[parts.INSTRUCTIONS] = parts.PartText(instructions) if fits else parts.PartText("", len(plan.topics))
     facts = dated_memories(source.core, memories, recipe.timezone, source.asker)
-    answers = dated_messages(earlier, recipe.timezone, source.asker)
+    marks = {
+        (seq, place): parts.LineMark(mark)
+        for seq, place, mark in zip(recipe.seqs, plan.places, plan.marks, strict=True)
+    }
+    answers = dated_messages(
+        earlier, [marks[each.message.seq, each.place] for each in earlier], recipe.timezone, source.asker
+    )
     texts[parts.MEMORIES] = parts.ranked_part(parts.MEMORIES, facts, plan.memories_left_out)
     texts[parts.MESSAGES] = parts.ranked_part(parts.MESSAGES, answers, plan.messages_left_out)
     today = parts.today_text(recipe.day)

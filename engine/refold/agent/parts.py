@@ -7,6 +7,7 @@ cannot pass for a heading, a mark or an entry of another part.
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
+from enum import IntFlag
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
@@ -63,6 +64,8 @@ BADGES: Final = {
 
 # The purpose of each tool, in the order shown to the model, keyed by the tool's name or another required feature.
 MIRROR: Final = "mirror"
+SEARCH: Final = "conversation_search"
+"""A topic only where messages of the conversation are not shown."""
 _FIRST: Final = "To remember permanent facts or preferences, you MUST use the `memory_set` tool."
 _SENTENCES: Final = {
     "memory_set": _FIRST,
@@ -74,6 +77,7 @@ _SENTENCES: Final = {
     "journal_append": "What happened today belongs into `journal_append`.",
     "journal_read": "What happened on earlier days is in `journal_read`.",
     "memory_write": "What only this conversation needs belongs into `memory_write`.",
+    SEARCH: "The beginning of this conversation is no longer shown; `conversation_search` finds what was said in it.",
 }
 TOPICS: Final = tuple(_SENTENCES)
 
@@ -441,10 +445,51 @@ def ranked_part(part: str, dated: Iterable[tuple[str, str]], left_out: int) -> P
     return PartText("\n".join([RANKED_HEADINGS[part], *lines, *note]) if lines else "", left_out)
 
 
-def message_line(message: Message, asker: str | None = None) -> str:
-    """Render one message, with its secrets masked, and its name unless it is that of the user who asks."""
+_GAP: Final = "...\n"
+_ANSWERED: Final = " (answered)"
+_END_CHARS: Final = 240  # Of the sentences at the end of a message.
+_END_CHARS_MAX: Final = 480  # Of a longer question.
+
+
+class LineMark(IntFlag):
+    """What the line of an earlier message shows besides the message."""
+
+    GAP = 1
+    """What the line answers is not above it."""
+    ANSWERED = 2
+    """The question has an answer that is not shown."""
+    END = 4
+    """Of a long message only the question at its end is shown."""
+
+
+def message_line(message: Message, asker: str | None = None, *, is_end: bool = False) -> str:
+    """Render one message, with its secrets masked, and its name unless it is that of the user who asks.
+
+    With `is_end`, only the question at its end is shown.
+    """
     name = "" if message.name in (None, asker) else f" {name_text(message.name or '')}"
-    return f"- {message.role}{name}: {quote_text(_mask(text_of(message)), '  ')}"
+    text = _mask(text_of(message))
+    return f"- {message.role}{name}: {quote_text(_end_of(text) if is_end else text, '  ')}"
+
+
+def mark_line(line: str, mark: LineMark) -> str:
+    """Add what keeps the line of a message from being misread.
+
+    >>> mark_line("- user: How tall?", LineMark.ANSWERED)
+    '- user: How tall? (answered)'
+    """
+    return f"{_GAP if LineMark.GAP in mark else ''}{line}{_ANSWERED if LineMark.ANSWERED in mark else ''}"
+
+
+def _end_of(text: str) -> str:
+    """Return the last question of a text and the sentences before it, as many as fit."""
+    from refold.index.terms import sentences_to_question  # noqa: PLC0415 - imported on first use
+
+    sentences = sentences_to_question(text)
+    count = 1
+    while count < len(sentences) and len(" ".join(sentences[-count - 1 :])) <= _END_CHARS:
+        count += 1
+    return f"... {' '.join(sentences[-count:])[-_END_CHARS_MAX:]}" if sentences else text
 
 
 def _mask(text: str) -> str:

@@ -13,7 +13,17 @@ from refold.index.columns import Array, Column, Rows, normalise, product
 from refold.index.packed import pack, strings, unpack
 from refold.index.ranking import Ranking
 from refold.index.signals import coverage_of, rarity
-from refold.index.terms import STEMMERS, Words, forms_of, question_share, terms_of, words_of
+from refold.index.terms import (
+    STEMMERS,
+    Words,
+    can_be_part,
+    forms_of,
+    mark_stem,
+    question_share,
+    splits_of,
+    terms_of,
+    words_of,
+)
 
 _Floats: TypeAlias = NDArray[float32]
 
@@ -30,6 +40,7 @@ _LENGTH_MAX: Final = 2**16 - 1
 _DECIMALS: Final = 6
 _SLICE_ROWS: Final = 4_096  # Vectors unpacked at a time.
 _BYTE_MAX: Final = 127
+_ASKING_SHARE: Final = 0.5
 
 
 class MessageRow(NamedTuple):
@@ -48,6 +59,8 @@ class MessageTerms(NamedTuple):
     hashes: list[int]
     length: int
     question: float
+    stems: Sequence[str] = ()
+    """Marked stems among which are those of the message, if it has no words."""
 
 
 class KnownMessages:
@@ -65,7 +78,7 @@ class KnownMessages:
         found = [hashes[number] for number in numbers]
         columns = (arrays[name].tolist() for name in ("seqs", "places", "checksums", "lengths", "questions"))
         self._known = {
-            (seq, place, checksum): MessageTerms(found[begin:end], length, question)
+            (seq, place, checksum): MessageTerms(found[begin:end], length, question, terms)
             for seq, place, checksum, length, question, begin, end in zip(*columns, [0, *ends], ends, strict=False)
         }
 
@@ -77,7 +90,7 @@ class KnownMessages:
         columns: list[tuple[int, int, int, int, int, float]] = []
         for message in messages:
             words, length = words_of(message.text)
-            found += {numbers.setdefault(_mark_term(term), len(numbers)) for term in map(_STEM, words)}
+            found += {numbers.setdefault(mark_stem(term), len(numbers)) for term in map(_STEM, words)}
             own = (message.seq, message.place, _checksum(message.text), len(found), min(length, _LENGTH_MAX))
             columns.append((*own, question_share(message.text)))
         kinds = {"seqs": "i8", "places": "i4", "checksums": "u4", "ends": "u4", "lengths": "u2", "questions": "f4"}
@@ -88,11 +101,6 @@ class KnownMessages:
     def find(self, message: MessageRow) -> MessageTerms | None:
         """Return the indexed data of a message, or `None` if it is unknown."""
         return self._known.get((message.seq, message.place, _checksum(message.text)))
-
-
-def _mark_term(term: str) -> str:
-    """Mark a term with a prefix that no word has, because the index otherwise holds words, stemmed only for a query."""
-    return f"\0{term}"
 
 
 def _checksum(text: str) -> int:
@@ -164,9 +172,13 @@ class MessageIndex:
         questions: list[float] = []
         numbers: list[int] = []
         before: list[int] = []
+        known_stems: Sequence[str] = ()
         first = len(self)
         for row, message in enumerate(messages, first):
-            own, length, question = known(message) or self._split(message.text)
+            own, length, question, stems = known(message) or self._split(message.text)
+            if stems is not known_stems:
+                self._words.add(stems)
+                known_stems = stems
             hashes += own
             counts.append(len(own))
             lengths.append(length)
@@ -276,7 +288,20 @@ class MessageView(NamedTuple):
     def rows_of(self, term: str) -> Rows:
         """Return the rows that have a term or, for an irregular word, any of its forms."""
         forms = forms_of(term, RANKING.stemmer)
-        words = [word for form in forms for word in (_mark_term(form), *self.words.find_words(form))]
+        return self._rows_with([word for form in forms for word in (mark_stem(form), *self.words.find_words(form))])
+
+    def rows_of_compounds(self, term: str) -> Rows:
+        """Return the rows that have a compound of which a term is a part, or both parts of it if it is a compound."""
+        found = [self._rows_with(self.words.find_compounds(term))]
+        for parts in splits_of(term):
+            first, last = map(_STEM, parts)
+            if self.words.has_stem(first) and self.words.has_stem(last):
+                found.append(np.intersect1d(self.rows_of(first), self.rows_of(last)))
+        rows: Rows = np.unique(np.concatenate(found))
+        return rows
+
+    def _rows_with(self, words: Iterable[str]) -> Rows:
+        """Return the rows that have any of some words, which can be marked stems."""
         found: list[Rows] = [self.hash_rows[self.hashes == hash(word)] for word in words]
         found = [rows for rows in found if len(rows)]
         if len(found) == 1:
@@ -353,7 +378,8 @@ def pack_vectors(vectors: Array, dimensions: int) -> list[bytes]:
 class MessageMatch(NamedTuple):
     """A found message: its look, its place in the log, its score, its signals.
 
-    `words` is the number of the query's words that it has, `length` that of all its words.
+    `words` is the number of the query's words that it has, `length` that of all its words. `is_end` says that only the
+    question at its end is shown, with the answer to it.
     """
 
     look: int
@@ -363,6 +389,7 @@ class MessageMatch(NamedTuple):
     words: int
     length: int
     parts: dict[str, float]
+    is_end: bool = False
 
 
 def search(
@@ -379,16 +406,16 @@ def search(
 ) -> list[MessageMatch]:
     """Return the messages that have the most of a query's words, weighted by rarity; ties go to the newest.
 
-    The forms of an irregular word count as one word. A message that has at least `words_min` of the query's words also
-    scores for the words of its neighbours. With the query's `vector`, of length 1, the cosine of each embedded message
-    counts too, and a message with a positive cosine is found without such words if its score reaches a floor:
-    `floor_rate`, which is the rate of one signal, times the weights of both signals, times the logarithm of one plus
-    the number of rows. The rarity of a word is counted among all rows of all looks, before `roles` and `among` apply;
-    `among` marks the rows of each look that can be found. A message in several looks is found once. With `explain`, a
-    match also has the share of each of the query's words in it.
+    The forms of an irregular word count as one word, and so do the compounds of a word that no message says. A message
+    that has at least `words_min` of the query's words also scores for the words of its neighbours. With the query's
+    `vector`, of length 1, the cosine of each embedded message counts too, and a message with a positive cosine is found
+    without such words if its score reaches a floor: `floor_rate`, which is the rate of one signal, times the weights of
+    both signals, times the logarithm of one plus the number of rows. The rarity of a word is counted among all rows of
+    all looks, before `roles` and `among` apply; `among` marks the rows of each look that can be found. A message in
+    several looks is found once. With `explain`, a match also has the share of each of the query's words in it.
     """
     words = {forms_of(term, RANKING.stemmer): term for term in terms_of(query, RANKING.stemmer)[0]}.values()
-    found = {word: [look.rows_of(word) for look in looks] for word in words}
+    found = {word: rows_of_word(looks, word, among) for word in words}
     total = sum(len(look.seqs) for look in looks)
     weights = {word: rarity(total, sum(map(len, rows))) for word, rows in found.items()}
     floor = (RANKING.coverage + RANKING.cosine) * floor_rate * log1p(total)
@@ -408,6 +435,23 @@ def search(
             )
             matches[match.seq, match.place] = max(match, matches.get((match.seq, match.place), match), key=_score)
     return sorted(matches.values(), key=lambda match: (-match.score, -match.seq, -match.place))[:top_k]
+
+
+def rows_of_word(
+    looks: Sequence[MessageView], term: str, among: Sequence[NDArray[np.bool_]] | None = None
+) -> list[Rows]:
+    """Return the rows of each look that have a term; if no row that can be found says it, those of its compounds too.
+
+    A row that only asks does not say it.
+    """
+    rows = [look.rows_of(term) for look in looks]
+    if not can_be_part(term):
+        return rows
+    for number, (look, own) in enumerate(zip(looks, rows, strict=True)):
+        said = look.questions[own] <= _ASKING_SHARE
+        if (said if among is None else said & among[number][own]).any():
+            return rows
+    return [np.union1d(own, look.rows_of_compounds(term)) for look, own in zip(looks, rows, strict=True)]
 
 
 class CosineScores(NamedTuple):

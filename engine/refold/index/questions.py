@@ -1,4 +1,4 @@
-"""Questions that are about the user or about earlier conversations as a whole, and so have no words of an answer. Pure.
+"""Texts about the user or about earlier conversations as a whole, which so have no words of an answer. Pure.
 
 English, German, French, Spanish, Italian, Portuguese, Dutch, Chinese and Japanese are known.
 """
@@ -11,6 +11,8 @@ from refold.index.terms import without_accents
 
 USER: Final = "user"
 PAST: Final = "past"
+RESUME: Final = "resume"
+"""Of what was done, decided or left to do: at the beginning of a conversation this is about earlier ones."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _CHARS_MAX: Final = 160  # A longer text is about something.
@@ -23,6 +25,16 @@ _GROUPS: Final = {
     "talk": "conversations?|chats?|sessions?|talks?|discussions?|meetings?",
     "know": "know|remember|recall|learned|learnt|(?:have|ve) (?:learned|learnt)",
     "letzten": "letzten?s?|fruheren?s?|vorherigen?s?|bisherigen?s?|vergangenen?s?|vorigen?s?",
+    "did": "do|did|done|(?:get|got) done|changed?|decided?|decided? on|agreed?|agreed? on|promised?|recommend|"
+    "recommended|suggest|suggested|advised?|proposed?|plan|planned|find|find out|found|found out|fix|fixed|finish|"
+    "finished|completed?|achieved?|accomplish|accomplished|work on|worked on|settled? on|concluded?|choose|chose|"
+    "chosen|start|started|start with|leave open|left open|leave unfinished|left unfinished|(?:tell|told) me to do|"
+    "(?:ask|asked) you to do",
+    "thing": "files?|things?|ones?|steps?|tasks?|parts?|changes?|options?",
+    "day": "today|tomorrow|this week|next week|next month|next|now|first|then",
+    "stopped": "left off|left it|left|stopped|were|ended|paused|finished|had left off|had stopped",
+    "gemacht": "gemacht|getan|geandert|entschieden|beschlossen|vereinbart|ausgemacht|abgemacht|versprochen|"
+    "vorgeschlagen|empfohlen|geplant|vor|vorgehabt|erledigt|gefunden|festgelegt",
     "zuletzt": "zuletzt|letztes mal|das letzte mal|beim letzten mal|gestern|neulich|vorhin|bisher|schon|alles|denn",
 }
 _USER: Final = """
@@ -169,30 +181,119 @@ vat (?:al )?(?:onze|ons) (?:vorige|laatste|eerdere) (?:gesprek(?:ken)?|chats?) s
 (?:\u3053\u308c\u307e\u3067|\u4eca\u307e\u3067|\u4ee5\u524d|\u904e\u53bb|\u524d\u56de)\u306e(?:\u4f1a\u8a71|
   \u30c1\u30e3\u30c3\u30c8|\u3084\u308a\u3068\u308a|\u8a71)\u3092?(?:\u8981\u7d04|\u307e\u3068\u3081).{0,12}
 """
+_RESUME: Final = """
+# English
+(?:let s |let us |lets |can we |shall we |could we |we can |we should |you can |time to |i (?:want|would like|d like)
+   to )?(?:just )?(?:continue|carry on|keep going|proceed|resume|go on|move on|pick (?:it )?up|get back to work|
+  get back to it|keep working)(?: working)?(?: (?:with|on|from))?(?: (?:it|this|that|there|the work|our work|work|
+  the task|the project|our project|what we (?:did|started|were doing)))?(?: (?:from |at )?where (?:we|i|you)
+   <stopped>)?
+where (?:were|was|are) (?:we|i)(?: at)?|where (?:we|i) <stopped>|where did (?:we|i|you) (?:get to|leave off|stop)
+how far (?:did|have|ve) (?:we|you|i) (?:get|got|gotten|come)
+(?:what|what else|what all|which(?: <thing>)?)(?: exactly)? (?:did|have|ve|had) (?:you|we|i) (?:(?:already|just|last|
+  actually|all) )?<did>(?: (?:me|us|to me|for me|for us|to do|about it|about that))?
+what (?:you|we|i) <did>(?: (?:me|us))?
+what (?:was|is|were) the (?:last|latest|next) <thing>(?: (?:that )?(?:you|we|i) (?:have |had )?(?:<did>|said|told me|
+  asked|talked about|discussed|should do|need to do|have to do))?
+(?:what|whats)(?: else)?(?: s| is| was| are| were)?(?: still)? (?:left|next|open|pending|remaining|missing|unfinished|
+  outstanding|to do|to be done|(?:the|our|my) (?:plans?|status|agenda|next steps?|todos?|to dos?|tasks)|on (?:the|our|
+  my) (?:list|agenda|to do list|todo list|plate|schedule)|coming up)(?: (?:to do|to be done|for (?:me|us)|for))?
+what (?:do|did|must|will) (?:we|i) (?:(?:still|also|all) )?(?:(?:have|need|want|plan|intend) to )?(?:do|work on|
+  start with|focus on)
+what do you (?:(?:still|also) )?(?:have|need|want|plan|intend) to do
+what (?:should|shall) (?:we|i|you) (?:(?:still|also) )?(?:do|work on|start with|focus on)
+what (?:do|did) (?:we|i) have (?:planned|scheduled|coming up|to do|on|going on)?(?: for)?(?: <day>)?
+what (?:was|were|am|are) (?:we|i|you) (?:about|going|supposed|planning|meant) to do
+what (?:was|were) (?:we|i|you) (?:doing|working on)
+what (?:are|were) (?:my|our) (?:plans|tasks|todos|to dos|next steps|appointments|reminders)(?: for)?
+# German
+(?:(?:lass|lasst) uns |wir machen |mach(?:e|en wir|t)? |konnen wir )?(?:bitte )?(?:da |dort )?(?:weiter|weitermachen|
+  weiterarbeiten|fortfahren)(?: (?:mit|an) (?:der arbeit|dem projekt|der aufgabe))?(?: wo wir (?:<zuletzt> )*
+  (?:aufgehort haben|aufgehort hatten|waren|stehen geblieben sind|stehengeblieben sind|stehen geblieben waren))?
+wo (?:waren|sind) wir(?: (?:gerade|noch|<zuletzt>))*|wie weit (?:sind|waren|bist) (?:wir|du)(?: gekommen)?
+was (?:hab|habe|haben|habt|hast|hatten?|hattest) (?:du|wir|ich) (?:(?:mir|uns|noch|heute|morgen|<zuletzt>) )*<gemacht>
+(?:welche datei(?:en)?|was) (?:hast du|haben wir) (?:(?:<zuletzt>) )*geandert
+was (?:steht|stand|liegt) (?:(?:noch|heute|morgen|diese woche|jetzt|als nachstes) )*an
+was (?:ist|war|bleibt) (?:(?:noch|heute|morgen|jetzt|als nachstes) )*(?:zu tun|offen|ubrig|dran|der stand|der plan)
+was (?:muss|mussen|soll|sollen|sollte|sollten|wollte|wollten) (?:ich|wir|du) (?:(?:noch|heute|morgen|jetzt|alles|
+  diese woche|nachste woche|als nachstes) )*(?:machen|tun|erledigen)
+wie geht(?: e)? ?s (?:jetzt )?weiter|was kommt (?:jetzt |als nachstes)|was machen wir (?:jetzt|als nachstes|heute)
+# French
+(?:on |peut on |nous )?(?:continue|continues|continuer|continuons|continuez|reprends|reprend|reprenons|reprendre|
+  poursuivons)(?: la)?(?: ou (?:on|nous|l on) (?:en )?(?:etait|etions|s est arrete|s etait arrete|
+  nous sommes arretes|nous etions arretes))?
+on en (?:etait|est) ou|ou en (?:etions nous|etait on|est on|sommes nous|etait t on)
+(?:qu (?:as tu|avons nous|a t on|avez vous)|qu est ce (?:que|qu) (?:tu as|on a|nous avons|vous avez|tu m as))
+   (?:fait|change|decide|promis|recommande|propose|prevu|convenu)
+(?:que|qu est ce que|qu est ce qu) (?:dois je|je dois|on doit|nous devons|devons nous|j ai a) faire
+(?:que|qu est ce qu il) reste(?: t il)? a faire|quelle est la (?:suite|prochaine etape)
+# Spanish
+(?:continua|continuar|continuemos|sigue|sigamos|seguimos|retomemos|podemos seguir)(?: (?:desde )?donde (?:lo )?
+  (?:dejamos|quedamos|estabamos|paramos))?
+(?:donde|en que) (?:nos )?(?:quedamos|estabamos|ibamos)
+que (?:hiciste|has hecho|hicimos|hemos hecho|decidimos|hemos decidido|acordamos|(?:me )?prometiste|(?:me )?
+  recomendaste|cambiaste|has cambiado)
+que (?:(?:me|nos) )?(?:tengo|tenemos|debo|debemos|hay|queda|falta)(?: (?:que|por|pendiente por))? hacer
+que (?:queda|hay) pendiente|que sigue
+# Italian
+(?:continua|continuiamo|riprendiamo|prosegui|proseguiamo|andiamo avanti|vai avanti)(?: da)?(?: dove (?:eravamo|
+  eravamo rimasti|ci siamo fermati|ci eravamo fermati|avevamo lasciato))?
+(?:a che punto|dove) (?:eravamo|siamo)(?: rimasti| arrivati)?
+(?:che cosa|cosa|che) (?:(?:mi )?hai|abbiamo) (?:fatto|deciso|cambiato|promesso|consigliato|proposto|concordato)
+(?:che cosa|cosa|che) (?:devo|dobbiamo|resta da|rimane da|c e da|mi resta da) fare
+# Portuguese
+(?:continua|continue|continuemos|vamos continuar|retomemos|vamos retomar)(?: (?:de )?onde (?:paramos|ficamos|
+  estavamos))?
+onde (?:e que )?(?:nos )?(?:paramos|ficamos|estavamos)
+(?:o )?que (?:e que )?(?:voce (?:fez|mudou|prometeu|recomendou)|fizeste|mudaste|prometeste|fizemos|decidimos|
+  combinamos)
+(?:o )?que (?:eu )?(?:tenho|temos|devo|devemos|falta|resta)(?: (?:que|de|para|a|por))? fazer
+# Dutch
+(?:laten we |we gaan |ga |kunnen we )?(?:verder|verdergaan|doorgaan)(?: (?:waar we (?:gebleven )?(?:waren|zijn|
+  gestopt zijn|gebleven waren)))?
+waar (?:waren|zijn) we(?: gebleven)?
+wat (?:heb (?:je|ik)|hebben we) (?:(?:me|mij|al|gisteren|laatst|de vorige keer) )*(?:gedaan|veranderd|besloten|
+  afgesproken|beloofd|aanbevolen|voorgesteld)
+wat moet(?:en)? (?:ik|we) (?:(?:nog|vandaag|morgen|nu) )*doen|wat staat er (?:(?:nog|morgen) )*(?:open|te doen)
+# Chinese and Japanese
+(?:\u8bf7|\u8acb)?(?:\u6211\u4eec|\u6211\u5011)?(?:\u4ece|\u5f9e|\u63a5\u7740|\u63a5\u8457)?(?:\u4e0a\u6b21|
+  \u6628\u5929|\u4e4b\u524d)?\u7684?(?:\u5730\u65b9)?(?:\u7ee7\u7eed|\u7e7c\u7e8c|\u63a5\u7740\u505a|
+  \u63a5\u8457\u505a)(?:\u4e0a\u6b21|\u4e4b\u524d|\u524d\u9762)?\u7684?(?:\u5de5\u4f5c|\u4efb\u52a1|\u4efb\u52d9|
+  \u5185\u5bb9|\u5167\u5bb9)?\u5427?
+(?:\u6211\u4eec|\u6211\u5011)?(?:\u4e0a\u6b21)?(?:\u8bf4|\u8aaa|\u505a|\u8bb2|\u8b1b|\u8fdb\u884c|\u9032\u884c)
+  \u5230(?:\u54ea\u91cc?|\u54ea\u513f|\u54ea\u88e1|\u54ea\u88cf|\u4ec0\u4e48\u5730\u65b9)\u4e86?
+(?:\u524d\u56de|\u6628\u65e5|\u3053\u306e\u524d|\u5148\u65e5)?\u306e?\u7d9a\u304d(?:\u3092|\u304b\u3089)?
+  (?:\u304a\u9858\u3044(?:\u3057\u307e\u3059)?|\u3084\u308a\u307e\u3057\u3087\u3046|\u3057\u307e\u3057\u3087\u3046|
+  \u59cb\u3081\u307e\u3057\u3087\u3046|\u3084\u308d\u3046|\u3057\u3088\u3046|\u3057\u3066(?:\u304f\u3060\u3055\u3044)?)?
+\u7d9a\u3051(?:\u3066(?:\u304f\u3060\u3055\u3044)?|\u307e\u3057\u3087\u3046)
+(?:\u524d\u56de\u306f?)?\u3069\u3053\u307e\u3067(?:\u3084\u308a|\u8a71\u3057|\u9032\u307f)\u307e\u3057\u305f\u304b
+"""
 # What can be said before and after any of them.
 _BEFORE: Final = (
-    "hi|hey|hello|so|and|now|ok|okay|well|please|first|tell me|can you|could you|can you tell me|do you know|"
+    "hi|hey|hello|so|and|now|ok|okay|well|please|first|tell me|remind me|can you|could you|can you tell me|do you know|"
+    "do you remember|"
     "hallo|und|also|bitte|sag mir|sag mal|kannst du|bonjour|et|alors|dis moi|s il te plait|peux tu|"
     "hola|y|dime|por favor|puedes|ciao|e|allora|per favore|puoi|ola|voce pode|podes|en|zeg|kun je"
 )
 _AFTER: Final = (
     "so far|until now|till now|up to now|by now|already|again|exactly|anyway|please|right now|then|"
     "(?:the )?last (?:time|week|month|year|night|monday|tuesday|wednesday|thursday|friday|saturday|sunday)|yesterday|"
-    "today|this (?:morning|week)|before|previously|earlier|recently|the other day|"
+    "today|tomorrow|this (?:morning|week)|next (?:week|month)|next|now|first|before|previously|"
+    "earlier|recently|the other day|"
     "(?:in|during) (?:our|my|the) <last> <talk>|"
-    "schon|bisher|noch|bitte|eigentlich|zuletzt|letztes mal|beim letzten mal|gestern|"
-    "jusqu ici|deja|hier|la derniere fois|avant|s il te plait|"
-    "hasta ahora|ya|ayer|la ultima vez|antes|por favor|"
-    "finora|gia|ieri|l ultima volta|prima|per favore|"
-    "ate agora|ontem|da ultima vez|na ultima vez|"
-    "tot nu toe|al|gisteren|de vorige keer|de laatste keer"
+    "schon|bisher|noch|bitte|eigentlich|heute|morgen|zuletzt|letztes mal|beim letzten mal|gestern|"
+    "jusqu ici|deja|aujourd hui|demain|hier|la derniere fois|avant|s il te plait|"
+    "hasta ahora|ya|hoy|manana|ayer|la ultima vez|antes|por favor|"
+    "finora|gia|oggi|domani|ieri|l ultima volta|prima|per favore|"
+    "ate agora|hoje|amanha|ontem|da ultima vez|na ultima vez|"
+    "tot nu toe|al|vandaag|gisteren|de vorige keer|de laatste keer"
 )
 
 
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
     patterns: dict[str, re.Pattern[str]] = {}
-    for name, text in ((USER, _USER), (PAST, _PAST)):
+    for name, text in ((USER, _USER), (PAST, _PAST), (RESUME, _RESUME)):
         lines = text.replace("\n  ", "").strip().split("\n")
         shapes = "|".join(line for line in lines if not line.startswith("#"))
         shape = f"(?:(?:{_BEFORE}) ){{0,4}}(?:{shapes})(?: (?:{_AFTER})){{0,4}}"
@@ -202,15 +303,43 @@ def _patterns() -> dict[str, re.Pattern[str]]:
     return patterns
 
 
+# Of a day or a time, in questions without any other word that says what they are about.
+_TIME: Final = re.compile(
+    r"(?<!\w)(?:yesterday|tomorrow|(?:last|next) (?:time|week|month|session)|so far|gestern|morgen|letztes mal|zuletzt|"
+    r"(?:letzte|nachste) woche|hier|demain|la derniere fois|ayer|manana|la ultima vez|ieri|domani|l ultima volta|ontem|"
+    r"amanha|da ultima vez|gisteren|de vorige keer)(?!\w)"
+)
+_EARLIER: Final = re.compile(
+    r"(?<!\w)(?:yesterday|last (?:time|week|month|session)|gestern|letztes mal|letzte woche|hier|la derniere fois|ayer|"
+    r"la ultima vez|ieri|l ultima volta|ontem|da ultima vez|gisteren|de vorige keer)(?!\w)|\u524d\u56de|\u4e0a\u6b21"
+)
+
+
 def asked_about(text: str) -> str:
-    """Return `USER` or `PAST` if that is all a text asks about, and else an empty string.
+    """Return `USER`, `PAST` or `RESUME` if that is all a text asks about, and else an empty string.
 
     >>> asked_about("What do you know about me?"), asked_about("What did we talk about last time?")
     ('user', 'past')
+    >>> asked_about("Let's continue."), asked_about("What did we decide?"), asked_about("What did we decide last week?")
+    ('resume', 'resume', 'past')
     >>> asked_about("What do you know about my mortgage?")
     ''
     """
     if len(text) > _CHARS_MAX:
         return ""
-    plain = " ".join(_WORD.findall(without_accents(text.lower().replace("\xdf", "ss"))))
-    return next((name for name, pattern in _patterns().items() if pattern.fullmatch(plain)), "")
+    plain = _plain(text)
+    about = next((name for name, pattern in _patterns().items() if pattern.fullmatch(plain)), "")
+    return PAST if about == RESUME and _EARLIER.search(plain) else about
+
+
+def names_time(text: str) -> bool:
+    """Return whether a text names a day or a time before or after today, or what was done so far.
+
+    >>> names_time("How did it go yesterday?"), names_time("How does it go?")
+    (True, False)
+    """
+    return len(text) <= _CHARS_MAX and _TIME.search(_plain(text)) is not None
+
+
+def _plain(text: str) -> str:
+    return " ".join(_WORD.findall(without_accents(text.lower().replace("\xdf", "ss"))))

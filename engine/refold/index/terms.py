@@ -1,7 +1,7 @@
 """Terms of texts: the stems of all but the most common English words; and a text's share of questions. Pure."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from typing import Final, TypeAlias
 
@@ -83,8 +83,52 @@ def without_accents(word: str) -> str:
     return normalize("NFC", _POINTS.sub("", "".join(letters))) or word
 
 
+_MARK: Final = "\0"
+
+
+def mark_stem(stem: str) -> str:
+    """Mark a stem with a prefix that no word has, for an index that otherwise holds words."""
+    return f"{_MARK}{stem}"
+
+
+# Compounds: German, Dutch and Scandinavian words are one word of several, as "Zahnarzttermin" is. Without a dictionary,
+# a word is a compound if another word is its beginning or its end, and enough is left to be a word, too.
+
+_PART_LETTERS_MIN: Final = 4
+_REST_LETTERS_MIN: Final = 3
+_FORM_LETTERS_MIN: Final = 6  # Words with so many letters in common at their beginning are forms of one word.
+_LINKS: Final = ("", "s", "n", "en", "es", "e")
+
+
+def can_be_part(stem: str) -> bool:
+    """Return whether a stem is long enough to be a part of compounds."""
+    return len(stem) >= _PART_LETTERS_MIN and stem.isalpha() and not is_unspaced(stem)
+
+
+def _is_compound(stem: str, part: str) -> bool:
+    rest = len(stem) - len(part)
+    if stem.startswith(part):
+        return rest >= (1 if len(part) >= _FORM_LETTERS_MIN else _REST_LETTERS_MIN)
+    return rest >= _REST_LETTERS_MIN and stem.endswith(part)
+
+
+def splits_of(stem: str) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of words that a compound may be of, with or without letters that link them.
+
+    >>> ("heizung", "wartung") in splits_of("heizungswartung")
+    True
+    """
+    for end in range(_PART_LETTERS_MIN, len(stem) - _PART_LETTERS_MIN + 1):
+        for link in _LINKS:
+            last = stem[end + len(link) :]
+            if stem.startswith(link, end) and len(last) >= _PART_LETTERS_MIN:
+                yield stem[:end], last
+
+
 class Words:
     """Distinct words of texts, which can be found by their stem without stemming all of them.
+
+    Marked stems of other words can be among them.
 
     >>> words = Words("porter")
     >>> words.add(["dogs", "dig", "dog"])
@@ -131,6 +175,20 @@ class Words:
         return [
             word for group in groups for word in list(group) if word.startswith(beginning) and self._stem(word) == term
         ]
+
+    def has_stem(self, stem: str) -> bool:
+        """Return whether any word has a stem."""
+        marked = mark_stem(stem)
+        return marked in self._groups.get(marked[:_GROUP_LETTERS], ()) or bool(self.find_words(stem))
+
+    def find_compounds(self, part: str) -> list[str]:
+        """List the words, and marked stems, that begin or end with a stem and are longer."""
+        beginning = part[:-1]  # A stem differs from its word in the last letter at most.
+        likely = (word for group in list(self._groups.values()) for word in list(group) if beginning in word)
+        return [word for word in likely if _is_compound(self._stem_of(word), part)]
+
+    def _stem_of(self, word: str) -> str:
+        return word[len(_MARK) :] if word.startswith(_MARK) else self._stem(word)
 
 
 _GROUP_LETTERS: Final = 2
@@ -272,6 +330,17 @@ def question_share(text: str) -> float:
     sentences = [sentence.strip() for sentence in _SENTENCES.split(content)]
     questions = sum(len(sentence) for sentence in sentences if sentence.endswith(_QUESTION_MARKS))
     return questions / max(1, sum(map(len, sentences)))
+
+
+def sentences_to_question(text: str) -> list[str]:
+    """Split a text into sentences up to its last question; none if it has no question.
+
+    >>> sentences_to_question("That is 40 euros. Shall I order it? Just say yes.")
+    ['That is 40 euros.', 'Shall I order it?']
+    """
+    sentences = [sentence.strip() for sentence in _SENTENCES.split(text)]
+    questions = [place for place, sentence in enumerate(sentences) if sentence.endswith(_QUESTION_MARKS)]
+    return sentences[: questions[-1] + 1] if questions else []
 
 
 # Words of everyday talk, which say little about a text's subject, in addition to the words that `terms_of` drops.

@@ -1,4 +1,4 @@
-"""The answers of a model beside the questions of users, and the newest contents of messages, among indexed rows."""
+"""Questions beside their answers, of models and of users, and the newest contents of messages, among indexed rows."""
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -11,28 +11,30 @@ if TYPE_CHECKING:
 
 ASKING_SHARE: Final = 0.5  # A message whose share of questions is larger answers nothing.
 _ANSWER_WORDS_MAX: Final = 60  # An answer beside its question; a longer one has words of its own to be found by.
+_REPLY_WORDS_MAX: Final = 6  # A user's answer to a question, which says nothing without it: "Yes, please.", "Peanuts."
+_END_WORDS: Final = 25  # Roughly the words of the end of a longer message that is shown for its question alone.
 Replaced: TypeAlias = tuple[str, int, MessageReplaced]  # A new content, with its stream and seq.
 
 
 def with_answers(
     looks: "Sequence[tuple[MessageView, Any]]", found: "Sequence[MessageMatch]"
 ) -> "Iterator[MessageMatch]":
-    """Yield matches, and after each question of a user a short answer, because a question alone answers nothing."""
+    """Yield matches, and after each what it says nothing without.
+
+    To a question of a user this is a short answer of the model, and to a short answer of a user and the question of a
+    model it is the other one of both.
+    """
     answers = [Answers(look, mask) for look, mask in looks]
-    known = set[tuple[int, int]]()
+    own, known = {(match.seq, match.place): match for match in found}, set[tuple[int, int]]()
     for match in found:
-        if (match.seq, match.place) in known:
-            continue
-        row = answers[match.look].of(match)
-        reply = None if row is None else match_of(match.look, looks[match.look][0], row)
-        for each in (match, reply):
+        for each in (match, answers[match.look].partner_of(match)):
             if each is not None and (each.seq, each.place) not in known:
                 known.add((each.seq, each.place))
-                yield each
+                yield own.get((each.seq, each.place), each)
 
 
 class Answers:
-    """The messages by which a model ended the turns that users began with a question."""
+    """The messages by which a model ended the turns of users, and those by which users answered a model's question."""
 
     def __init__(self, look: "MessageView", mask: Any) -> None:
         from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415 - imported on first use
@@ -42,22 +44,77 @@ class Answers:
         self._after = look.after()
         self._user, self._model = ROLE_NUMBERS["user"], ROLE_NUMBERS["assistant"]
 
-    def of(self, match: "MessageMatch") -> int | None:
-        """Return the row of the answer to a match, `None` if it is no question of a user or has no short answer."""
+    def partner_of(self, match: "MessageMatch") -> "MessageMatch | None":
+        """Return what is shown with a match, if there is anything: its short answer, or its question."""
         row = self._look.row_at(match.seq, match.place)
-        return None if row is None else self.of_row(row)
+        if row is None:
+            return None
+        if (answer := self.short_answer_of(row)) is not None or (answer := self.reply_to(row)) is not None:
+            return match_of(match.look, self._look, answer)
+        return self.question_before(match.look, row)
 
-    def of_row(self, row: int) -> int | None:
-        """Return the row of the answer to a row, `None` if it is no question of a user or has no short answer."""
+    def answer_of(self, row: int) -> int | None:
+        """Return the row of the message by which the model ended the turn of a user's row, `None` if there is none."""
         look, answer = self._look, None
-        if look.roles[row] != self._user or look.questions[row] <= ASKING_SHARE:
+        if look.roles[row] != self._user:
             return None
         following = int(self._after[look.first(row)])
         while following >= 0 and look.roles[following] == self._model:
             newest = look.newest(following)
             answer = newest if self._mask[newest] else answer
             following = int(self._after[following])
-        return answer if answer is not None and look.lengths[answer] <= _ANSWER_WORDS_MAX else None
+        return answer
+
+    def short_answer_of(self, row: int) -> int | None:
+        """Return the row of the answer to a row, `None` if it is no question of a user or has no short answer."""
+        if self._look.questions[row] <= ASKING_SHARE:
+            return None
+        answer = self.answer_of(row)
+        return answer if answer is not None and self._look.lengths[answer] <= _ANSWER_WORDS_MAX else None
+
+    def asked_before(self, row: int) -> int | None:
+        """Return the row of the model's question that a user's row answers, if that is short."""
+        look = self._look
+        if look.roles[row] != self._user or look.lengths[row] > _REPLY_WORDS_MAX or look.questions[row] > ASKING_SHARE:
+            return None
+        before = int(look.before[look.first(row)])
+        if before < 0 or look.roles[before] != self._model:
+            return None
+        newest = look.newest(before)
+        return newest if self._mask[newest] and look.questions[newest] > 0 else None
+
+    def reply_to(self, row: int) -> int | None:
+        """Return the row of the short answer of a user to a model's question, `None` if there is none."""
+        following = int(self._after[self._look.first(row)])
+        newest = -1 if following < 0 else self._look.newest(following)
+        return newest if newest >= 0 and self._mask[newest] and self.asked_before(newest) == row else None
+
+    def question_before(self, number: int, row: int) -> "MessageMatch | None":
+        """Return the model's question that a user's short row answers; of a long message only its end is shown."""
+        asked = self.asked_before(row)
+        if asked is None:
+            return None
+        match = match_of(number, self._look, asked)
+        return match._replace(length=_END_WORDS, is_end=True) if match.length > _END_WORDS else match
+
+    def opening_of(self, row: int) -> tuple[int, int] | None:
+        """Return seq and place of the message below which a row stands, `None` if there is none.
+
+        Of a model's row this is the user's that began the turn, of a user's short answer the model's question.
+        """
+        look = self._look
+        if look.roles[row] == self._user:
+            opening = self.asked_before(row)
+        else:
+            before = look.first(row)
+            while before >= 0 and look.roles[before] != self._user:
+                before = int(look.before[before])
+            opening = None if before < 0 else look.newest(before)
+        return None if opening is None else (int(look.seqs[opening]), int(look.places[opening]))
+
+    def is_answered_question(self, row: int) -> bool:
+        """Return whether a row is a question of a user, and the model answered it."""
+        return bool(self._look.questions[row] > ASKING_SHARE) and self.answer_of(row) is not None
 
 
 def is_asking(text: str) -> bool:
@@ -65,22 +122,6 @@ def is_asking(text: str) -> bool:
     from refold.index.terms import question_share  # noqa: PLC0415 - imported on first use
 
     return question_share(text) > ASKING_SHARE
-
-
-def opening_of(look: "MessageView", match: "MessageMatch") -> tuple[int, int] | None:
-    """Return seq and place of the message of a user that began the turn of a model's match, `None` if it has none."""
-    from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415 - imported on first use
-
-    row = look.row_at(match.seq, match.place)
-    if row is None or look.roles[row] != ROLE_NUMBERS["assistant"]:
-        return None
-    row = look.first(row)
-    while row >= 0 and look.roles[row] != ROLE_NUMBERS["user"]:
-        row = int(look.before[row])
-    if row < 0:
-        return None
-    newest = look.newest(row)
-    return int(look.seqs[newest]), int(look.places[newest])
 
 
 def match_of(number: int, look: "MessageView", row: int) -> "MessageMatch":

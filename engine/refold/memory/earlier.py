@@ -19,7 +19,7 @@ from refold.engine.transaction import erased_count
 from refold.engine.vectors import VectorModel
 from refold.event import ConversationOpened, Event, ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT, EARLIER_MESSAGES_COUNT
-from refold.memory import answers, retractions
+from refold.memory import answers, retractions, said
 from refold.memory.lineage import Lineage, Span, by_stream
 from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
@@ -47,7 +47,8 @@ _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of 
 # While all that users said is little, it is shown to any query that has a subject: a question in other words than its
 # answer must not fail where all that there is to know takes less than a page. With what they asked come the answers, as
 # far as there is room. A question about the user as a whole ("What do you know about me?") has no words of an answer:
-# it brings the newest of what they said.
+# it brings the newest of what they said. One about earlier conversations as a whole ("Where were we?", "Go on.") brings
+# the newest turns, with what the model answered.
 _WORDS_MIN: Final = 2  # Words of the query that the best message itself must have.
 _RELEVANCE_MIN: Final = 0.38
 _RARE_COUNT: Final = 10
@@ -57,8 +58,8 @@ _UNSURE_WORDS_MAX: Final = 300
 _SHARE_MIN: Final = 0.15
 _DAMPING: Final = 0.2  # As a ranking's, which is 0.8: the best of a few may be long.
 _NO_WORDS: Final = 2**31  # Words that no message has: it is found by its meaning alone.
-_WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole.
 _NEWEST: Final = "it asks about the user as a whole, and the newest of what users said is shown"
+_TURNS: Final = "it asks about earlier conversations as a whole, and the newest turns are shown"
 _WHOLE: Final = "besides messages with its words, all that users said is shown while that is little"
 _WHOLE_CUT: Final = "besides messages with its words, the newest of what users said is shown, {} messages at most"
 _TOO_MANY: Final = "too many messages have"
@@ -79,11 +80,16 @@ _BLOCKS_COUNT: Final = 32  # The number of blocks of messages that are kept; eac
 
 
 class Earlier(NamedTuple):
-    """An earlier message, its place among those of its event, and seq and place of the user's that a model's is for."""
+    """An earlier message, and its place among those of its event."""
 
     message: Message
     place: int
     opening: tuple[int, int] | None = None
+    """Seq and place of the message below which it stands: what it answers."""
+    is_answered: bool = False
+    """Whether it is a question that has an answer."""
+    is_end: bool = False
+    """Whether only the question at its end is shown, with the answer to it."""
 
 
 class Meaning(NamedTuple):
@@ -131,6 +137,11 @@ def asker_of(window: Sequence[Message], query: str | None, profile: str) -> str 
     return name if len({message.name for message in questions}) == 1 else None
 
 
+def opens(window: Sequence[Message]) -> bool:
+    """Return whether no answer is in a window, so that "Go on." is about earlier conversations."""
+    return not any(map(is_answer, window))
+
+
 def query_of(query: str | None, window: Sequence[Message]) -> str:
     """Return the query of a context, which is the newest message of the user if none was given."""
     if query is not None:
@@ -156,11 +167,18 @@ class EarlierQuery(NamedTuple):
     top_k: int
     asker: str | None = None
     """The name of the user who asks: of a question about themselves, what others said is left out."""
+    opens: bool = False
+    """Whether no answer is in the window, so that what is left to do was said in earlier conversations."""
+
+    @property
+    def criteria(self) -> "Criteria":
+        """What the query is about."""
+        return criteria_of(self.text, opens=self.opens)
 
     @property
     def is_personal(self) -> bool:
         """Whether a user with a name asks about themselves, or about their own earlier conversations."""
-        return self.asker is not None and bool(criteria_of(self.text).about)
+        return self.asker is not None and bool(self.criteria.about)
 
 
 class EarlierMessages:
@@ -198,10 +216,15 @@ class EarlierMessages:
         found: "Sequence[MessageMatch]",
     ) -> list[Earlier]:
         """Read matches, without those that say only what was retracted, and questions that had only such answers."""
-        openings = {(match.seq, match.place): answers.opening_of(looks[match.look][0], match) for match in found}
-        earlier = [
-            each._replace(opening=openings[each.message.seq, each.place]) for each in read(self._reader, list(openings))
-        ]
+        rows = [answers.Answers(look, mask) for look, mask in looks]
+        matched = {(match.seq, match.place): match for match in found}
+        earlier = list[Earlier]()
+        for each in read(self._reader, list(matched)):
+            match = matched[each.message.seq, each.place]
+            row = looks[match.look][0].row_at(match.seq, match.place)
+            assert row is not None, "a match is a row"
+            opening, is_answered = rows[match.look].opening_of(row), rows[match.look].is_answered_question(row)
+            earlier.append(each._replace(opening=opening, is_answered=is_answered, is_end=match.is_end))
         kept = [each for each in earlier if not newest.is_retracted(each.message, end)]
         lost = {each.opening for each in earlier} - {each.opening for each in kept}
         return [
@@ -294,14 +317,16 @@ class Criteria(NamedTuple):
     """What it asks about as a whole, by `asked_about`, so that no words say what answers."""
 
 
-def criteria_of(query: str) -> Criteria:
-    """Judge a query by the words that say what it is about."""
-    from refold.index import terms  # noqa: PLC0415 - imported on first use
-    from refold.index.questions import PAST, asked_about  # noqa: PLC0415
+def criteria_of(query: str, *, opens: bool = False) -> Criteria:
+    """Judge a query by the words that say what it is about; `opens` says that it may begin a conversation.
 
-    about = asked_about(query)
-    if about:
-        reason = "it asks about earlier conversations as a whole" if about == PAST else _NEWEST
+    What is left to do is a matter of earlier conversations only where one begins.
+    """
+    from refold.index import questions, terms  # noqa: PLC0415 - imported on first use
+
+    about = questions.asked_about(query)
+    if about and (opens or about != questions.RESUME):
+        reason = _NEWEST if about == questions.USER else _TURNS
         return Criteria((), query, is_question=True, reason=reason, about=about)
     query = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
     text, asks = terms.strip_contractions(query), terms.is_question(query)
@@ -310,6 +335,8 @@ def criteria_of(query: str) -> Criteria:
     found = terms.words_of(terms.subject_of(text))[0] or (terms.fact_words(text) if asks else ())
     subject = tuple(dict.fromkeys(found))
     if not subject:
+        if opens and asks and questions.names_time(query):
+            return Criteria((), query, is_question=True, reason=_TURNS, about=questions.RESUME)
         return Criteria((), text, asks, "all of its words are everyday talk")
     if len(subject) < _WORDS_MIN and not asks:
         return Criteria(subject, text, asks, f"it is no question, and {subject[0]!r} alone says what it is about")
@@ -328,11 +355,12 @@ class MessageMatches(NamedTuple):
 def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> MessageMatches:
     """Search rows, each with a mask of those that can be found."""
     from refold.index import messages as index  # noqa: PLC0415 - imported on first use
+    from refold.index.questions import USER  # noqa: PLC0415
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
     roles = [ROLE_NUMBERS[role] for role in ROLES]
-    criteria, meaning, top_k = criteria_of(query.text), query.meaning, query.top_k
+    criteria, meaning, top_k = query.criteria, query.meaning, query.top_k
     best = None if criteria.reason else _best_answer(looks, criteria, roles)
     count = 0 if best is None else top_k if best.is_sure else _UNSURE_COUNT if best.is_possible else 0
     found = list["MessageMatch"]()
@@ -351,10 +379,14 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
         )
         found = list(islice(answers.with_answers(looks, found), min(count, top_k)))
         found = found if best is not None and best.is_sure else list(_short_enough(found))
+    is_about_user = criteria.about == USER
+    if criteria.about and not is_about_user:
+        found = said.newest_turns(looks)[:top_k]
     # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
-    said, left_out = _said_by_users(looks, criteria) if criteria.subject or criteria.about else ([], 0)
-    whole = [match for match in said if (match.seq, match.place) not in places]
+    has_all = bool(criteria.subject or criteria.about)
+    by_users, left_out = said.said_by_users(looks, about_user=is_about_user) if has_all else ([], 0)
+    whole = [match for match in by_users if (match.seq, match.place) not in places]
     reason = criteria.reason or ("" if best is None else best.reason)
     reason = reason if criteria.about else _WHOLE if whole else "" if found else reason
     room = max(0, top_k - len(found)) if top_k < DEFAULTS["messages_max_injected"] else len(whole)
@@ -387,7 +419,7 @@ class _BestAnswer(NamedTuple):
 def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria, roles: Sequence[int]) -> _BestAnswer:
     import numpy as np  # noqa: PLC0415 - imported on first use
 
-    from refold.index.messages import RANKING, search  # noqa: PLC0415
+    from refold.index.messages import RANKING, rows_of_word, search  # noqa: PLC0415
     from refold.index.signals import rarity  # noqa: PLC0415
     from refold.index.terms import STEMMERS  # noqa: PLC0415
 
@@ -398,7 +430,7 @@ def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria,
     counts = [np.zeros(len(each), np.intp) for each in statements]
     whole = 0.0
     for term in dict.fromkeys(map(STEMMERS[RANKING.stemmer], criteria.subject)):
-        having = [look.rows_of(term) for look in rows]
+        having = rows_of_word(rows, term, masks)
         # What only asks makes no word common.
         weight = rarity(total, sum(int(mask[own].sum()) for mask, own in zip(statements, having, strict=True)))
         whole += weight
@@ -425,46 +457,6 @@ def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria,
     return _BestAnswer(is_sure, criteria.is_question and is_rare and share >= _SHARE_MIN, reason)
 
 
-def _said_by_users(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria) -> "tuple[list[MessageMatch], int]":
-    """Return all that users said, newest first, and then what they asked, with the answers, as far as there is room.
-
-    If it is too many words: the newest of what they said for a question about the user, else nothing. Return also the
-    number of messages that there was no room for.
-    """
-    from refold.index.questions import USER  # noqa: PLC0415 - imported on first use
-    from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
-
-    said, asked = list["MessageMatch"](), list[tuple["MessageMatch", "MessageMatch"]]()
-    for number, (look, mask) in enumerate(looks):
-        rows = answers.Answers(look, mask)
-        for row in (mask & (look.roles == ROLE_NUMBERS["user"])).nonzero()[0].tolist():
-            own = answers.match_of(number, look, row)
-            if look.questions[row] <= answers.ASKING_SHARE:
-                said.append(own)
-            elif (reply := rows.of_row(row)) is not None:
-                asked.append((own, answers.match_of(number, look, reply)))
-    said.sort(key=_place_of, reverse=True)
-    asked.sort(key=lambda pair: _place_of(pair[0]), reverse=True)
-    newest = list(_fitting([*((each,) for each in said), *asked]))
-    if criteria.about != USER and (not newest or len(newest) < len(said)):
-        return [], 0
-    return newest, len(said) + 2 * len(asked) - len(newest)
-
-
-def _fitting(groups: "Sequence[tuple[MessageMatch, ...]]") -> "Iterator[MessageMatch]":
-    """Yield the messages of groups up to the first group that is more words than a query may bring."""
-    count = 0
-    for group in groups:
-        count += sum(match.length for match in group)
-        if count > _WHOLE_WORDS_MAX:
-            return
-        yield from group
-
-
-def _place_of(match: "MessageMatch") -> tuple[int, int]:
-    return match.seq, match.place
-
-
 def _mismatch(
     looks: "Sequence[tuple[MessageView, Any]]",
     own: "Sequence[tuple[MessageView, Any]]",
@@ -476,10 +468,10 @@ def _mismatch(
     from refold.index.terms import strip_contractions  # noqa: PLC0415
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in own]
-    criteria, name = criteria_of(query.text), repr(shorten(query.text))
+    criteria, name = query.criteria, repr(shorten(query.text))
     whole = (_WHOLE, _WHOLE_CUT.format(query.top_k))
     if criteria.reason or reason in whole or reason.startswith(_TOO_MANY):
-        return f"{name} brings {'this one not' if reason in (*whole, _NEWEST) else 'no messages'}: {reason}"
+        return f"{name} brings {'this one not' if reason in (*whole, _NEWEST, _TURNS) else 'no messages'}: {reason}"
     if not reason and search(rows, criteria.query, None, 1, among=masks):
         return f"other messages are better for {name}, and {query.top_k} at most are taken"
     subject = dict.fromkeys(criteria.subject)

@@ -1,6 +1,6 @@
 """The question of a turn: the user's newest message until the model answers it, even after it has left the window."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain
@@ -14,7 +14,7 @@ from refold.engine.transaction import erased_count
 from refold.event import ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.fold import State
 from refold.memory.core import Core
-from refold.message import Message, MessageAppended, MessageReplaced, messages_of, replace_content
+from refold.message import PROMPT_ROLES, Message, MessageAppended, MessageReplaced, messages_of, replace_content
 from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared
 
 _TYPES: Final = (MessageAppended, MessageRemoved, WindowCleared, StateImported, Forked, Restored, ForkDropped)
@@ -92,6 +92,19 @@ def record_request(core: Core, request: Request) -> None:
     batch = batches.active_batch(core.engine)
     assert batch is not None, "a request is recorded with its message"
     batch.transaction.requests[request.id_hash] = (request, range(len(batch)))
+
+
+def is_cut(core: Core, stream: str, at: int | None, live: Sequence[Message]) -> bool:
+    """Return whether older messages than those that a window shows were evicted from it; pinned ones stay behind."""
+    ids = {message.id for message in live}
+    rest = (message.seq for message in live if not message.pinned and message.role not in PROMPT_ROLES)
+    head = core.engine.reader.current_head() if at is None else at
+    for event, stamp in _events_backwards(core, stream, next(rest, head + 1) - 1):
+        if isinstance(event, WindowCleared):
+            break
+        if isinstance(event, MessageAppended) and event.id not in ids and not stamp.erased:
+            return True
+    return False
 
 
 class Passage(NamedTuple):

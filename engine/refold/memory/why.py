@@ -561,6 +561,7 @@ def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
         EarlierQuery,
         asker_of,
         meaning_of,
+        opens,
         query_of,
     )
     from refold.memory.turns import open_turn_of  # noqa: PLC0415 - as above
@@ -590,6 +591,7 @@ def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
         shown={each.seq for each in window},
         top_k=most,
         asker=asker_of(window, display.event.query, display.event.profile),
+        opens=opens(window),
     )
     reason = core.part(EarlierMessages).absence(search, earlier)
     if reason:

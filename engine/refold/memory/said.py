@@ -1,0 +1,113 @@
+"""What users said as a whole, and the newest turns, for queries that have no words of an answer."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from refold.memory import answers
+
+if TYPE_CHECKING:
+    from refold.index.messages import MessageMatch, MessageView
+
+_Group: TypeAlias = "tuple[MessageMatch, ...]"
+_WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole, and of the newest turns.
+_TURNS_COUNT_MAX: Final = 200
+
+
+def said_by_users(looks: "Sequence[tuple[MessageView, Any]]", *, about_user: bool) -> "tuple[list[MessageMatch], int]":
+    """Return all that users said, newest first, and then what they asked, with the answers, as far as there is room.
+
+    If it is too many words: the newest of what they said for a question about the user, else nothing. A short answer
+    comes with the model's question. Return also the number of messages that there was no room for.
+    """
+    if not (about_user or _is_little(looks)):
+        return [], 0
+    said, asked = list[_Group](), list[_Group]()
+    for number, look, rows, row in _user_rows(looks):
+        own = answers.match_of(number, look, row)
+        if look.questions[row] <= answers.ASKING_SHARE:
+            question = rows.question_before(number, row)
+            said.append((own,) if question is None else (own, question))
+        elif (reply := rows.short_answer_of(row)) is not None:
+            asked.append((own, answers.match_of(number, look, reply)))
+    said.sort(key=_place_of, reverse=True)
+    asked.sort(key=_place_of, reverse=True)
+    is_whole = sum(group[0].length for group in said) <= _WHOLE_WORDS_MAX
+    room = _WHOLE_WORDS_MAX - sum(map(_length_of, said)) if is_whole else 0
+    shown = [*said, *_fitting(asked, room)] if is_whole else list(_fitting(said, _WHOLE_WORDS_MAX))
+    matches = list(_distinct(shown))
+    return matches, len(list(_distinct([*said, *asked]))) - len(matches)
+
+
+def _is_little(looks: "Sequence[tuple[MessageView, Any]]") -> bool:
+    """Return whether all that users said, without what they asked, may be shown."""
+    from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415 - imported on first use
+
+    return (
+        sum(
+            int(
+                look.lengths[
+                    mask & (look.roles == ROLE_NUMBERS["user"]) & (look.questions <= answers.ASKING_SHARE)
+                ].sum()
+            )
+            for look, mask in looks
+        )
+        <= _WHOLE_WORDS_MAX
+    )
+
+
+def newest_turns(looks: "Sequence[tuple[MessageView, Any]]") -> "list[MessageMatch]":
+    """Return the newest messages of users, newest first, each with the answer that ended its turn if there is room."""
+    turns = list[_Group]()
+    for number, look, rows, row in _user_rows(looks, _TURNS_COUNT_MAX):
+        answer, question = rows.answer_of(row), rows.question_before(number, row)
+        own = [answers.match_of(number, look, each) for each in (row, answer) if each is not None]
+        turns.append((*own, question) if question is not None else tuple(own))
+    turns.sort(key=_place_of, reverse=True)
+    found, room = list[_Group](), _WHOLE_WORDS_MAX
+    for turn in turns:
+        if (taken := turn if _length_of(turn) <= room else turn[:1])[0].length > room:
+            break
+        found.append(taken)
+        room -= _length_of(taken)
+    return list(_distinct(found))
+
+
+def _user_rows(
+    looks: "Sequence[tuple[MessageView, Any]]", count_max: int | None = None
+) -> "Iterator[tuple[int, MessageView, answers.Answers, int]]":
+    """Yield the newest rows of users, each with the number of its look, the look, and its answers."""
+    from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415 - imported on first use
+
+    for number, (look, mask) in enumerate(looks):
+        rows = answers.Answers(look, mask)
+        found: list[int] = (mask & (look.roles == ROLE_NUMBERS["user"])).nonzero()[0].tolist()
+        for row in islice(reversed(found), count_max):
+            yield number, look, rows, row
+
+
+def _fitting(groups: Sequence[_Group], room: int) -> Iterator[_Group]:
+    """Yield groups up to the first one that is more words than there is room for."""
+    for group in groups:
+        room -= _length_of(group)
+        if room < 0:
+            return
+        yield group
+
+
+def _distinct(groups: Iterable[_Group]) -> "Iterator[MessageMatch]":
+    """Yield the messages of groups once, whole if any group has them whole."""
+    found = dict[tuple[int, int], "MessageMatch"]()
+    for match in (match for group in groups for match in group):
+        key = match.seq, match.place
+        if key not in found or found[key].is_end:
+            found[key] = match
+    yield from found.values()
+
+
+def _length_of(group: _Group) -> int:
+    return sum(match.length for match in group)
+
+
+def _place_of(group: _Group) -> tuple[int, int]:
+    return group[0].seq, group[0].place

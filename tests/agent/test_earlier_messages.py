@@ -177,7 +177,7 @@ def test_a_question_that_was_asked_before_comes_with_its_answer_alone(memory: Me
     assert part_of(context).splitlines()[4:] == lines
     assert memory.rebuild(memory.show(context)).matches
     single = memory.context(memory.conversation("now"), query=question, budget=ContextBudget(messages_count=1))
-    assert part_of(single).splitlines()[4:] == lines[:1]
+    assert part_of(single).splitlines()[4:] == [f"{lines[0]} (answered)"]
     chat.replace(asked, "Which flour would you buy for French baguettes?")
     shown = part_of(ask(memory, "replaced", asked="Which flour did you buy for French baguettes?"))
     assert "French" in shown

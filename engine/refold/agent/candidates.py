@@ -248,10 +248,7 @@ class Choice:
             memories.append(line)
             if earlier and entry.id not in places and entry.category != "preference":
                 contents.append((rank, parts.line_of(entry.content)))
-        orders = dict[tuple[int, int] | None, tuple[int, ...]]()
-        for each in sorted(earlier, key=lambda each: (each.message.seq, each.place)):
-            # Below what it answers, in front of what was said in other conversations meanwhile.
-            orders[each.message.seq, each.place] = (*orders.get(each.opening, ()), *_order_of(each))
+        orders = _orders_of(earlier)
         for rank, each in enumerate(earlier):
             message, order = each.message, orders[each.message.seq, each.place]
             text = parts.message_line(message, asker, is_end=each.is_end)
@@ -336,6 +333,27 @@ class Choice:
         texts = {part: self._text(part, taken) for part in self._lines}
         is_short = all(len(text) <= self._chars[part] for part, text in texts.items())
         return is_short and sum(self._count(text) for text in texts.values() if text) <= tokens
+
+
+def _orders_of(earlier: Sequence[Earlier]) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Return the keys that sort messages by time, but each below what it answers.
+
+    So it stands in front of what was said in other conversations meanwhile.
+    """
+    own = {(each.message.seq, each.place): each for each in earlier}
+    roots = dict[tuple[int, int], tuple[Earlier, int]]()  # The first of those that answer each other, and the steps.
+    for key, each in own.items():
+        passed, opening = [key], each.opening
+        while opening in own and passed[-1] not in roots:
+            passed.append(opening)
+            opening = own[opening].opening
+        root, steps = roots.get(passed[-1], (own[passed[-1]], 0))
+        roots |= {place: (root, steps + count) for count, place in enumerate(reversed(passed))}
+    orders = dict[tuple[int, int], tuple[int, ...]]()
+    for key, each in own.items():
+        root, steps = roots[key]
+        orders[key] = (*_order_of(root), steps, *_order_of(each))
+    return orders
 
 
 def _order_of(earlier: Earlier) -> tuple[int, ...]:

@@ -41,6 +41,7 @@ _DECIMALS: Final = 6
 _SLICE_ROWS: Final = 4_096  # Vectors unpacked at a time.
 _BYTE_MAX: Final = 127
 _ASKING_SHARE: Final = 0.5
+_FEW_COUNT: Final = 32  # Words up to which one look for each is faster than one for all.
 
 
 class MessageRow(NamedTuple):
@@ -300,12 +301,15 @@ class MessageView(NamedTuple):
         rows: Rows = np.unique(np.concatenate(found))
         return rows
 
-    def _rows_with(self, words: Iterable[str]) -> Rows:
+    def _rows_with(self, words: Sequence[str]) -> Rows:
         """Return the rows that have any of some words, which can be marked stems."""
-        found: list[Rows] = [self.hash_rows[self.hashes == hash(word)] for word in words]
-        found = [rows for rows in found if len(rows)]
-        if len(found) == 1:
-            return found[0]
+        if len(words) > _FEW_COUNT:
+            found = [self.hash_rows[np.isin(self.hashes, list(map(hash, words)))]]
+        else:
+            each = (self.hash_rows[self.hashes == hash(word)] for word in words)
+            found = [rows for rows in each if len(rows)]
+            if len(found) == 1:
+                return found[0]
         marks = np.zeros(len(self.seqs), np.bool_)
         for rows in found:
             marks[rows] = True

@@ -34,7 +34,7 @@ _TYPES: Final = {
     "Events": "list[Recorded]",
     "Hook": "Callable[..., Any]",
     "ManyHits": "list[Hits]",
-    "MemoryCommand": "RememberCommand | ForgetCommand | RecallCommand",
+    "MemoryCommand": "RememberCommand | ForgetCommand | RecallCommand | WithholdCommand",
     "NamedSkill": "tuple[str, str, float]",
     "Numbers": "Sequence[float] | NDArray[Any] | None",
     "Progress": "Callable[[int, int], None] | None",
@@ -127,7 +127,7 @@ PAGES: Final = {
             "Extraction and providers": (
                 "refold.agent extract extract_idle Extracted JsonProvider HttpProvider CallableProvider JsonResult "
                 "Quirks PROVIDERS NoJson ProviderFailed detect_memory_command RememberCommand ForgetCommand "
-                "RecallCommand"
+                "RecallCommand WithholdCommand"
             ),
             "Skills in use": (
                 "refold.skills skills_of Skills SkillRoots SkillLibrary library_of skill_tool SelectionPolicy "

@@ -39,6 +39,9 @@ INJECTED_KEY: Final = "refold_injected"
 ORIGINAL_KEY: Final = "original"
 """The metadata key of the user's own words, if a hook changed them."""
 
+WITHHELD_KEY: Final = "refold_withheld"
+"""The metadata key of a user's message that is not to be remembered: nothing is learnt or shown of it elsewhere."""
+
 STOP_KEY: Final = "refold_stop_reason"
 """The metadata key of a reply's reason to end its turn, if a hook gave one."""
 
@@ -138,6 +141,12 @@ def text_of(message: "MessageAppended | Message") -> str:
     if isinstance(content, list):
         return "\n".join(part["text"] for part in content if isinstance(part.get("text"), str))
     return content or ""
+
+
+def is_withheld(message: "MessageAppended | Message") -> bool:
+    """Return whether a message is not to be remembered."""
+    event = message.event if isinstance(message, Message) else message
+    return event.extra is not None and bool((event.metadata or {}).get(WITHHELD_KEY))
 
 
 def check_body(body: MessageAppended | MessageReplaced | ImportedBody) -> None:

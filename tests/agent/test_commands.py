@@ -8,11 +8,13 @@ import pytest
 from refold import InvalidInput, Memory
 from refold.agent import (
     AgentLoop,
+    CallableProvider,
     ForgetCommand,
     RecallCommand,
     RememberCommand,
     Reply,
     UserMessageResult,
+    WithholdCommand,
     default_hooks,
     detect_memory_command,
 )
@@ -150,6 +152,28 @@ FORGOTTEN_SUBJECTS = [
         "\u53e4\u3044\u30b5\u30fc\u30d0\u30fc",
     ),
 ]
+FORGOTTEN_SUBJECTS += [
+    ("Forget my phone number.", "my phone number"),
+    ("Please forget our address in Leeds", "our address in Leeds"),
+    ("Delete everything you know about my salary.", "my salary"),
+    ("Forget what I said about the boiler.", "the boiler"),
+    ("Forget all that I told you about Tom", "Tom"),
+    ("Erase what you\u2019ve learned about my diet!", "my diet"),
+    ("Forget everything you know about me.", "me"),
+    ("Remove my phone number from your memory.", "my phone number"),
+    ("Can you delete all memories of my dog?", "my dog"),
+]
+WITHHELD = [
+    "Please don't remember this: my wife is pregnant.",
+    "Don't save that I had a panic attack yesterday.",
+    "Don\u2019t store this: I am looking for a job",
+    "Off the record, I am leaving in May.",
+    "This is off the record: we are broke.",
+    "My wife is pregnant, but please don't remember that.",
+    "I had a panic attack. Do not remember this!",
+    "We are broke. Don't put that into your memory, please.",
+    "I am leaving in May, and that's off the record.",
+]
 ASKED = [
     *((f"What do you remember about {text}?", "", None) for text in ("me", "us so far", "myself")),
     *(("Do you remember me?", "", None), ("Show me what you remember about me.", "", None)),
@@ -190,6 +214,16 @@ NOTHING = [
     *("Stop remembering that password.", "Forget about that plan.", "Forget about it!", "Forget about this"),
     *("\u5fd8\u6389\u90a3\u4e2a\u8ba1\u5212", "\u305d\u306e\u8a08\u753b\u3092\u5fd8\u308c\u3066"),
     "\u305d\u306e\u3053\u3068\u306f\u5fd8\u308c\u3066\u304f\u3060\u3055\u3044",
+    *("Forget my last message.", "Forget my previous question", "Forget our earlier idea", "Forget my question!"),
+    *("Forget my tests, let us ship.", "Forget my rant and let's start again", "Forget the tests.", "Forget my"),
+    *("Forget my phone number?", "Delete everything.", "Delete all files about tests", "Delete what you wrote"),
+    *("Remove my key from the map", "Forget everything", "Don't forget my keys.", "Delete my account"),
+    *("Erase all you wrote about the API", "I forget what I said about it", "Forget what you know about that."),
+    # What only looks like a request not to remember.
+    *("Don't remember where I put it.", "Don't remember that one.", "I don't remember this: was it red?"),
+    *("Don't save that file.", "Don't save that yet.", "Don't store it in the database.", "Don't record that meeting"),
+    *("Edit the file, but don't save it.", "I don't remember that", "Off the record deals are bad", "Don't keep it"),
+    *("Sorry, I don't remember it.", "Don't remember me?", "He says that he does not remember this."),
     # Talk, jokes and songs.
     *("Never gonna give you up", "Never have I been so tired", "Always would have", "Never thought so", "Never slept."),
     *(
@@ -293,6 +327,11 @@ def test_a_subject_to_forget(text: str, query: str) -> None:
     assert detect_memory_command(text) == ForgetCommand(query, is_subject=True)
 
 
+@pytest.mark.parametrize("text", WITHHELD)
+def test_a_message_is_not_to_be_remembered(text: str) -> None:
+    assert detect_memory_command(text) == WithholdCommand()
+
+
 @pytest.mark.parametrize(("text", "query", "category"), ASKED)
 def test_what_is_asked(text: str, query: str, category: str | None) -> None:
     assert detect_memory_command(text) == RecallCommand(query, category)
@@ -360,11 +399,71 @@ def test_forgetting_takes_all_that_is_meant_and_says_what(memory: Memory) -> Non
     for content in ("The staging server is in Oslo.", "Staging servers restart at nine.", "The port is 5432."):
         memory.add(content)
     heard, notices = asked(memory, "Please forget about the staging server.")
-    assert heard.injected_context == "As the user asks, the memory has forgotten 2 memories. Do not store it again."
+    stay = "Other messages that mention it stay in the history, and may be shown again. Say so, too."
+    text = f"As the user asks, the memory has forgotten 2 memories. Do not store it again. {stay}"
+    assert heard.injected_context == text
     assert [entry.content for entry in memory.project().list()] == ["The port is 5432."]
     assert notices == ("Forgot 2 memories: The staging server is in Oslo.; Staging servers restart at nine.",)
     assert asked(memory, "forget about unicorns")[1] == ("Nothing was found to forget",)
     assert memory.project().count() == 1
+
+
+def test_what_is_not_forgotten_is_said(memory: Memory) -> None:
+    memory.add("my phone number is 0171 5557788")
+    heard, notices = asked(memory, "Forget my phone number.")
+    assert notices == ("Forgot 1 memory: my phone number is 0171 5557788",)
+    assert (heard.injected_context or "").startswith("As the user asks, the memory has forgotten 1 memory.")
+    heard, notices = asked(memory, "Delete everything you know about my salary.")
+    assert notices == ("Nothing was found to forget",)
+    told = heard.injected_context or ""
+    assert told.startswith("The memory has forgotten nothing: nothing like it was found. Say so. Other messages that")
+    memory.add("I like tea.")
+    heard, (notice,) = asked(memory, "Forget everything you know about me.")
+    assert notice.startswith("Nothing was forgotten: a message cannot make it forget all")
+    assert "has to name what to forget" in (heard.injected_context or "")
+    assert memory.project().count() == 1
+
+
+def test_a_message_that_is_not_to_be_remembered_is_shown_and_learnt_nowhere(memory: Memory) -> None:
+    prompts: list[str] = []
+    provider = CallableProvider(lambda messages, *_: prompts.append(messages[0]["content"]) or "[]")
+    default_hooks(memory, provider=provider)
+    model = Script(Reply("Congratulations on the baby!"), Reply("I see, Lisbon."), Reply("Hm."))
+    loop = AgentLoop(memory, memory.conversation("a", project="home"), model)
+    turn = loop.run("Please don't remember this: my wife is pregnant.")
+    assert turn.notices == ("Not remembered: this message, as it asks; it stays in the history of its conversation",)
+    assert "nothing of this message is remembered" in repr(model.asked[-1])
+    loop.run("My sister lives in Lisbon.")
+    loop.end()
+    (prompt,) = prompts
+    assert "Lisbon" in prompt
+    assert not {"pregnant", "baby"} & set(prompt.replace(".", " ").replace("!", " ").split())
+    (hit,) = memory.project("home").search_episodes("")
+    assert (hit.entry.task, hit.entry.outcome) == ("My sister lives in Lisbon.", "I see, Lisbon.")
+    later = memory.conversation("b", project="home")
+    for query in ("What do you know about me?", "Is my wife pregnant?", "What did I say of a baby and of my sister?"):
+        shown = "\n".join(part.text for part in memory.context(later, query=query).parts)
+        assert "pregnant" not in shown, query
+        assert "baby" not in shown, query
+    shown = "\n".join(part.text for part in memory.context(later, query="What do you know about me?").parts)
+    assert "Lisbon" in shown
+    chat = memory.conversation("a")
+    assert "pregnant" in str(chat.history()[0].content)
+    loop = AgentLoop(
+        memory,
+        chat,
+        model,
+    )
+    loop.end()
+    assert len(prompts) == 1, "nothing is left to read"
+
+
+def test_a_session_that_is_not_to_be_remembered_leaves_no_episode(memory: Memory) -> None:
+    default_hooks(memory)
+    loop = AgentLoop(memory, memory.conversation("a", project="home"), Script(Reply("I won't.")))
+    loop.run("My wife is pregnant, but please don't remember that.")
+    loop.end()
+    assert memory.project("home").stats().episodes == 0
 
 
 def test_what_is_remembered_is_said(memory: Memory) -> None:

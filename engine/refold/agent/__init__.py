@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from refold.agent.commands import ForgetCommand as ForgetCommand
     from refold.agent.commands import RecallCommand as RecallCommand
     from refold.agent.commands import RememberCommand as RememberCommand
+    from refold.agent.commands import WithholdCommand as WithholdCommand
     from refold.agent.commands import detect_memory_command as detect_memory_command
     from refold.agent.context import ContextBudget as ContextBudget
     from refold.agent.context import ContextPart as ContextPart
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "refold.agent.builtin": "files_tool",
-    "refold.agent.commands": "ForgetCommand RecallCommand RememberCommand detect_memory_command",
+    "refold.agent.commands": "ForgetCommand RecallCommand RememberCommand WithholdCommand detect_memory_command",
     "refold.agent.context": "ContextBudget ContextPart",
     "refold.agent.defaults": "default_hooks",
     "refold.agent.extraction": "Extracted extract extract_idle",

@@ -40,13 +40,34 @@ class RecallCommand(Struct, frozen=True, tag="query"):
     category: str | None = None
 
 
-MemoryCommand: TypeAlias = RememberCommand | ForgetCommand | RecallCommand
+class WithholdCommand(Struct, frozen=True, tag="withhold"):
+    """The user asks not to remember the message itself."""
+
+
+MemoryCommand: TypeAlias = RememberCommand | ForgetCommand | RecallCommand | WithholdCommand
 
 _FORGET: Final = ("forget that", "stop remembering that")
 _FORGET_SUBJECT: Final = (
     *("forget about", "stop remembering", "delete memory about", "delete the memory about", "delete memories about"),
     *("delete the memories about", "remove memory about", "remove the memory about", "remove memories about"),
     "remove the memories about",
+)
+# Other requests to forget a subject, up to it. "Forget my last message" and the like mean what was just said.
+_FORGET_OTHERS: Final = re.compile(
+    r"forget\s+(?=(?:my|our)\s+(?!(?:last|latest|previous|earlier|first|other|old\s+(?:question|message)|own|little|"
+    r"whole|silly|stupid)\b)(?![^\n]*\b(?:questions?|requests?|messages?|words?|ideas?|suggestions?|comments?|remarks?|"
+    r"mistakes?|points?|prompts?|answers?|attempts?|rambling|joke|rant)\s*\Z))|"
+    r"(?:forget|delete|erase|remove)\s+(?:everything|anything|all|what(?:ever)?)\s+(?:that\s+)?"
+    r"(?:you(?:['\u2019]ve|\s+have)?(?:\s+ever)?\s+(?:know|knew|remember(?:ed)?|stored|saved|kept|learn(?:ed|t))|"
+    r"(?:i|we)(?:['\u2019]ve|\s+have)?(?:\s+ever)?\s+(?:said|mentioned|told\s+you|wrote|shared))\s+(?:about|of|on)\s+|"
+    r"(?:delete|erase|remove)\s+(?:all\s+|the\s+|any\s+|your\s+)*(?:memory|memories)\s+(?:about|of)\s+|"
+    r"(?:delete|erase|remove)\s+(?=my\s+[^\n.,;!?]{1,80}\s+from\s+(?:your\s+|the\s+)?memory\s*\Z)",
+    re.IGNORECASE,
+)
+_FROM_MEMORY: Final = re.compile(r"\s+from\s+(?:your\s+|the\s+)?memory\s*\Z", re.IGNORECASE)
+_SUBJECT_WORDS_MAX: Final = 8
+_CLAUSES: Final = re.compile(
+    r"[,;:.!?]\s|\b(?:and|but|then|so)\s+(?:let|just|please|we|i|you|do|go|start|use|make)\b", re.IGNORECASE
 )
 # "What do you know about" is not here: it more often asks the model about the world than about the user.
 _QUERY: Final = (
@@ -176,6 +197,22 @@ _DEMONSTRATIVE: Final = re.compile(
     re.IGNORECASE,
 )
 _BARE: Final = re.compile(r"(?:the|an?|i|we|you|he|she|it|they|my|our|your|this|that|these|those)\Z", re.IGNORECASE)
+# A request not to remember the message that it is in. "Don't remember that one" and "don't save that file" are none.
+_WITHHOLD: Final = re.compile(
+    r"(?:do\s+not|don['\u2019]?t|never)\s+(?:remember|memori[sz]e|save|store|record|keep|note|write\s+down)\s+"
+    r"(?:(?:this|that|it|any\s+of\s+(?:this|it)|the\s+following)\s*(?:[:\uff1a]|\s[-\u2013\u2014]\s)|that\s+(?=\S))|"
+    r"(?:this\s+is\s+|strictly\s+|just\s+)?(?:off\s+the\s+record)\s*(?:[,:;\u2013\u2014-]|but\b)",
+    re.IGNORECASE,
+)
+_WITHHOLD_END: Final = re.compile(
+    r"(?:\A|[.!,;\u2013\u2014-]\s{0,3}|\s(?:but|and|so)\s)(?:(?:but|and|so|please|pls)[\s,]{1,3}){0,2}"
+    r"(?:(?:do\s+not|don['\u2019]?t|never)\s+(?:(?:remember|memori[sz]e)\s+(?:this|that|it|any\s+of\s+(?:this|that|it))|"
+    r"(?:save|store|record|keep|note|put|write)\s+(?:(?:this|that|it|any\s+of\s+(?:this|that|it))\s+)"
+    r"(?:down\s+)?(?:in(?:to)?|to)\s+(?:your\s+|the\s+)?memory)|"
+    r"(?:(?:this|that|it)(?:['\u2019]s|\s+is)|(?:keep|leave)\s+(?:this|that|it))\s+off\s+the\s+record)\Z",
+    re.IGNORECASE,
+)
+_WITHHOLD_CHARS_MAX: Final = 120
 _FIRST_STOP: Final = re.compile(r"[?.!](?=[\s?.!\"')\]]|\Z)|[\uff1f\u3002\uff01\uff0e\uff61]")
 _STOPS: Final = ".?!\u3002\uff1f\uff01\uff0e\uff61"
 _QUESTION_MARKS: Final = "?\uff1f"
@@ -294,6 +331,22 @@ def _forget_subject(phrase: str, payload: str) -> ForgetCommand | None:
     return None if is_just_said else _forget_command(payload, is_subject=True)
 
 
+def _forget_other(payload: str) -> ForgetCommand | None:
+    payload = _FROM_MEMORY.sub("", payload)
+    is_short = len(payload.split()) <= _SUBJECT_WORDS_MAX and _CLAUSES.search(payload) is None
+    return _forget_subject("forget", payload) if is_short else None
+
+
+def _is_withheld(whole: str) -> bool:
+    """Return whether a message asks not to be remembered: at its beginning or at its end."""
+    match = _WITHHOLD.match(whole)
+    if match is not None:
+        rest = whole[match.end() :].strip()
+        is_that = match.group().split()[-1].lower() == "that"
+        return bool(rest) and (not is_that or _STATEMENT.match(rest) is not None)
+    return _WITHHOLD_END.search(whole[-_WITHHOLD_CHARS_MAX:]) is not None
+
+
 def _recall_command(payload: str, category: str | None = None) -> RecallCommand:
     return RecallCommand("" if _ONESELF.fullmatch(payload) else payload, category)
 
@@ -332,6 +385,7 @@ _RULE: Final = _pattern(_RULES)
 _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCommand | None]], ...]] = (
     (_pattern(_FORGET), lambda phrase, payload, text: _forget_statement(payload, text[len(phrase) :])),
     (_pattern(_FORGET_SUBJECT), lambda phrase, payload, _: _forget_subject(phrase, payload)),
+    (_FORGET_OTHERS, lambda _, payload, __: _forget_other(payload)),
     (_pattern(_PREFERENCES), lambda _, payload, __: _recall_command(payload, "preference")),
     (_pattern(_QUERY), lambda _, payload, __: _recall_command(payload)),
     (_pattern(_QUESTION), lambda _, payload, __: None if _NEXT.search(payload) else _recall_command(payload)),
@@ -347,7 +401,8 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     The message must start with the phrase, in any case, after spaces and polite words; after a quotation mark it is not
     a command. Spaces and full stops are removed from the end of the text after the phrase. "Note" and rules such as
     "never" are commands only in one short paragraph, and forgetting only in one line. "Remember" needs no "that" before
-    a statement about what I, we, or my, our and the things are. A question changes nothing, unless it is a request
+    a statement about what I, we, or my, our and the things are. A request not to remember a message is one, too, at its
+    beginning or end. A question changes nothing, unless it is a request
     ("can you ...?", "..., okay?"). English, Chinese and Japanese are supported. Raises `InvalidInput` if the message is
     not text, and `LimitExceeded` if it is over `VALUE_BYTES_MAX`. A question that follows what to remember is no part
     of it. "Forget that" needs a statement: "forget that plan" means what was just said. A question about oneself alone
@@ -402,6 +457,8 @@ def _is_question(said: str, whole: str) -> bool:
 
 def _parse_command(said: str, whole: str) -> MemoryCommand | None:
     """Parse a message without its polite words, given also without the full stops at its end."""
+    if _is_withheld(whole):
+        return WithholdCommand()
     for pattern, command in _COMMANDS:
         match = pattern.match(whole)
         if match is not None:

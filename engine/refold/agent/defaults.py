@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from refold.agent.commands import ForgetCommand, RecallCommand, RememberCommand, detect_memory_command
-from refold.agent.extraction import Extracted, extract, unread_messages
+from refold.agent.commands import ForgetCommand, RecallCommand, RememberCommand, WithholdCommand, detect_memory_command
+from refold.agent.extraction import Extracted, extract, unread_messages, without_withheld
 from refold.agent.hooks import (
     COMPACTION,
     SESSION_END,
@@ -25,7 +25,7 @@ from refold.memory.core import core_of
 from refold.memory.earlier import EarlierMessages
 from refold.memory.memory import Memory
 from refold.memory.project import Project
-from refold.message import Message, MessageAppended, text_of
+from refold.message import Message, MessageAppended, is_withheld, text_of
 from refold.results import Hit, SessionSummary
 from refold.text import contradiction, has_inside, is_unspaced, pluralize, short_words
 from refold.text import words as words_of
@@ -174,13 +174,15 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
     if not context.memory.settings.get("memory_enabled") or not summary.total_turns:
         return
     last = _last_episode_seq(context)
-    messages = {
-        stamp.seq: event for event, stamp in chat.events() if isinstance(event, MessageAppended) and not stamp.erased
+    said = {
+        stamp.seq: Message(event, stamp)
+        for event, stamp in chat.events()
+        if isinstance(event, MessageAppended) and not stamp.erased
     }
     core, at = core_of(context.memory)
     home = chat.place[0]
-    kept = core.part(EarlierMessages).past_seqs(core.branch, at, home, home, messages)  # Of what no restore took back.
-    messages = {seq: messages[seq] for seq in kept}
+    kept = core.part(EarlierMessages).past_seqs(core.branch, at, home, home, said)  # Of what no restore took back.
+    messages = {message.seq: message.event for message in without_withheld([said[seq] for seq in kept])}
     if not messages or last > max(messages):
         return
     fresh = {seq: event for seq, event in messages.items() if seq > last}
@@ -224,7 +226,9 @@ def _task_of(
     if described and summary.task_description.strip():
         return _Task(described, summary.task_description, is_described=True)
     inherited = [
-        (each.seq, each.event) for each in context.conversation.window() if is_first and each.seq not in messages
+        (each.seq, each.event)
+        for each in context.conversation.window()
+        if is_first and each.seq not in messages and not is_withheld(each)
     ]
     said = ((seq, text_of(event)) for seq, event in [*inherited, *fresh.items()] if _is_asked(event))
     return next((_Task(seq, text[:_EPISODE_CHARS_MAX], is_described=False) for seq, text in said if text.strip()), None)
@@ -292,6 +296,9 @@ def obey_command(context: HookContext, text: str) -> UserMessageResult | None:
         )
         context.notify(f"Remembered: {command.content}")
         return UserMessageResult(injected_context=_REMEMBERED)
+    if isinstance(command, WithholdCommand):
+        context.notify("Not remembered: this message, as it asks; it stays in the history of its conversation")
+        return UserMessageResult(injected_context=_WITHHELD, is_withheld=True)
     if isinstance(command, ForgetCommand):
         return UserMessageResult(injected_context=_forget(context, text, command))
     if isinstance(command, RecallCommand):
@@ -311,12 +318,21 @@ _REFUSED: Final = (
     "The memory did not store what the user asks to remember, for it seems to hold {secret}. Say that it is not "
     "stored, and do not store it."
 )
+_WITHHELD: Final = (
+    "As the user asks, nothing of this message is remembered. It stays in the history of this conversation. Do not "
+    "store it."
+)
 _FORGOTTEN: Final = "As the user asks, the memory has forgotten {}. Do not store it again."
 _NOT_FORGOTTEN: Final = "The memory has forgotten nothing: {}. Say so."
+_MESSAGES_STAY: Final = "Other messages that mention it stay in the history, and may be shown again. Say so, too."
+_EVERYTHING: Final = "a message cannot make it forget all about the user; it has to name what to forget"
 
 
 def _forget(context: HookContext, text: str, command: ForgetCommand) -> str:
     """Forget memories of the project and facts of the profile; return what to tell the model."""
+    if command.is_subject and _ONESELF.fullmatch(command.query):
+        context.notify(f"Nothing was forgotten: {_EVERYTHING}")
+        return _NOT_FORGOTTEN.format(_EVERYTHING)
     project, profile = context.memory.project(context.project), context.memory.profile(context.profile)
     entries, notice = _find_targets(project, command, text, context.user_name)
     facts, similar = _find_facts(profile.items(), command)
@@ -343,7 +359,8 @@ def _forget(context: HookContext, text: str, command: ForgetCommand) -> str:
     counts += [f"{pluralize(len(facts), 'fact')} of the profile"] if facts else []
     why = "nothing like it was found" if notice == _NOTHING_FOUND else "the nearest memory says otherwise"
     told = _FORGOTTEN.format(" and ".join(counts)) if counts else _NOT_FORGOTTEN.format(why)
-    return f"{told} The profile still has a fact like it." if similar else told
+    told = f"{told} The profile still has a fact like it." if similar else told
+    return f"{told} {_MESSAGES_STAY}" if command.is_subject else told
 
 
 class _Fact(NamedTuple):
@@ -485,6 +502,7 @@ def _describe_difference(entry: Entry, words: Sequence[str]) -> str | None:
     return f"it has {extra[0]!r} and not {lacking[0]!r}" if extra and lacking else None
 
 
+_ONESELF: Final = re.compile(r"(?:me|us|myself|ourselves|everything|all)", re.IGNORECASE)
 _OWN: Final = re.compile(r"\b(?:my|mine|myself|(?:about|of|on) me)\b", re.IGNORECASE)
 
 

@@ -39,7 +39,7 @@ from refold.memory.memory import Memory
 from refold.memory.options import day_at
 from refold.memory.project import Project
 from refold.memory.turns import is_question
-from refold.message import Message, MessageAppended
+from refold.message import Message, MessageAppended, is_withheld
 from refold.results import SessionSummary
 from refold.text import entails
 from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted
@@ -111,7 +111,8 @@ to remember or not to save
 - Do NOT extract secrets, credentials, API keys, or passwords"""
 
 # What small models copy: the examples of the rules, and of the format.
-_EXAMPLES: Final = tuple(re.findall(r'"(\w[^"|]{14,})"', _PROMPT))
+_QUOTED: Final = re.compile(r'"(\w[^"|]{14,})"')
+_EXAMPLES: Final = tuple(_QUOTED.findall(_PROMPT))
 
 # The array of the prompt, wrapped in the object that providers require.
 SCHEMA: Final[Mapping[str, Any]] = {
@@ -305,7 +306,8 @@ def extract(
     _check(chat, provider, memory, messages, summary)
     erased = _erased_seqs(chat)
     read = chat.session.extracted_seq()
-    fresh = unread_messages(chat) if messages is None else [message for message in messages if message.seq > read]
+    given = unread_messages(chat) if messages is None else [message for message in messages if message.seq > read]
+    fresh = without_withheld(given)
     session = _summary(chat, summary)
     if not fresh and not (session.key_findings and _has_findings(chat, read)):
         return Extracted()
@@ -391,14 +393,28 @@ def _check(chat: object, provider: object, memory: object, messages: object, sum
 
 
 def unread_messages(chat: Conversation) -> list[Message]:
-    """List the messages that no model has read yet, oldest first: those in the window, and those evicted unread."""
+    """List the messages that no model has read yet, oldest first: those in the window, and those evicted unread.
+
+    Without those that are not to be remembered, and their answers.
+    """
     read = chat.session.extracted_seq()
     messages = {message.seq: message for message in chat.window() if message.seq > read}
     history = {message.seq: message for message in chat.history(after=read)}  # With current content if replaced.
     for event, stamp in chat.events(read):
         if isinstance(event, MessageAppended) and stamp.seq in history:
             messages.setdefault(stamp.seq, history[stamp.seq])
-    return [messages[seq] for seq in sorted(messages)]
+    return without_withheld([messages[seq] for seq in sorted(messages)])
+
+
+def without_withheld(messages: Sequence[Message]) -> list[Message]:
+    """Leave out the messages of a conversation that are not to be remembered, and what follows until a question."""
+    kept: list[Message] = []
+    is_kept = True
+    for message in messages:
+        is_kept = not is_withheld(message) if is_question(message) else is_kept
+        if is_kept:
+            kept.append(message)
+    return kept
 
 
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -450,6 +466,7 @@ def _turn_before(chat: Conversation, page: Sequence[Message]) -> list[Message]:
         if not message.erased:
             turn.append(message)
             if is_question(message):
+                turn = [] if is_withheld(message) else turn
                 break
     return [*turn[-1:], *turn[-2::-1][-_BEFORE_COUNT_MAX:]]
 

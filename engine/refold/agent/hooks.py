@@ -33,7 +33,7 @@ from refold.limits import HOOK_SECONDS_DEFAULT, HOOK_SECONDS_MAX, INJECTED_MEMOR
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.memory import Memory
-from refold.message import INJECTED_KEY, Message, MessageAppended, MessageReplaced
+from refold.message import INJECTED_KEY, WITHHELD_KEY, Message, MessageAppended, MessageReplaced
 from refold.results import SessionSummary
 from refold.views.window import WindowResized
 
@@ -114,7 +114,8 @@ class UserMessageResult(Struct, frozen=True):
     `injected_context` and `skills` (name, text, score) are shown to the model beside the message, and never become the
     user's words: `metadata` is stored with the message, and `memory.context` shows the injected data of the newest one.
     `memories` are ids of memories of the project: they are listed after `injected_context`, and erasing a memory
-    removes it there.
+    removes it there. With `is_withheld`, the message and its answer stay in the history of their conversation, but
+    nothing is learnt from them, and no later context shows them once they have left the window.
     """
 
     modified_message: str | None = None
@@ -122,14 +123,16 @@ class UserMessageResult(Struct, frozen=True):
     injected_context: str | None = None
     skills: tuple[NamedSkill, ...] = ()
     memories: tuple[str, ...] = ()
+    is_withheld: bool = False
 
     @property
     def metadata(self) -> dict[str, Any] | None:
-        """The metadata to append the message with, or `None` if nothing is injected."""
+        """The metadata to append the message with, or `None` if nothing is injected or withheld."""
+        withheld = {WITHHELD_KEY: True} if self.is_withheld else {}
         if self.injected_context is None and not self.skills and not self.memories:
-            return None
+            return withheld or None
         injected = {"text": self.injected_context or "", "skills": list(map(list, self.skills))}
-        return {INJECTED_KEY: injected | ({"memories": list(self.memories)} if self.memories else {})}
+        return withheld | {INJECTED_KEY: injected | ({"memories": list(self.memories)} if self.memories else {})}
 
 
 class BeforeLlmResult(Struct, frozen=True):
@@ -509,7 +512,7 @@ def _merge(result: S, answer: object) -> S:
         answer = BeforeToolResult(skip=True, output=answer.text)
     if not isinstance(answer, type(result)):
         return result
-    fields = {field: value for field, value in asdict(answer).items() if value is not None}
+    fields = {field: value for field, value in asdict(answer).items() if value not in (None, False)}
     injected = getattr(result, "injected_context", None)
     if injected and fields.get("injected_context"):
         fields["injected_context"] = f"{injected}\n{fields['injected_context']}"

@@ -25,7 +25,7 @@ from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
 from refold.memory.scope_block import ROLES, ScopeBlock
 from refold.memory.turns import is_answer, is_question
-from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
+from refold.message import Message, MessageAppended, MessageReplaced, is_withheld, messages_of, text_of
 from refold.text import words
 from refold.threads import enter_once, forkable_lock
 from refold.views.session import SESSION
@@ -225,13 +225,22 @@ class EarlierMessages:
             assert row is not None, "a match is a row"
             opening, is_answered = rows[match.look].opening_of(row), rows[match.look].is_answered_question(row)
             earlier.append(each._replace(opening=opening, is_answered=is_answered, is_end=match.is_end))
-        kept = [each for each in earlier if not newest.is_retracted(each.message, end)]
+        withheld = self._withheld(earlier)
+        kept = [each for each in earlier if not (each in withheld or newest.is_retracted(each.message, end))]
         lost = {each.opening for each in earlier} - {each.opening for each in kept}
         return [
             each
             for each in kept
             if (each.message.seq, each.place) not in lost or not answers.is_asking(text_of(each.message))
         ]
+
+    def _withheld(self, earlier: Sequence[Earlier]) -> list[Earlier]:
+        """Return those of messages that are not to be remembered, or that answer such a one."""
+        openings = {each.opening for each in earlier if each.opening is not None and not is_question(each.message)}
+        places = {
+            (each.message.seq, each.place) for each in read(self._reader, [*openings]) if is_withheld(each.message)
+        }
+        return [each for each in earlier if is_withheld(each.message) or each.opening in places]
 
     def find_retracted(self, branch: int, at: int | None, seqs: Sequence[int]) -> list[Message]:
         """Return the messages of events that a search leaves out because what they said was retracted."""
@@ -273,6 +282,8 @@ class EarlierMessages:
             return _mismatch(looks, rows, query, reason)
         if any((each.message.seq, each.place) in own for each in self._current(newest, end, looks, found)):
             return ""
+        if self._withheld([message]):
+            return "the user asked not to remember it"
         is_taken_back = all(newest.is_retracted(each.message, end) for each in read(self._reader, places))
         return "what it said was taken back" if is_taken_back else "the answer to it was taken back"
 

@@ -20,7 +20,7 @@ from refold.memory.conversation_handle import Claims, ConversationHandle
 from refold.memory.core import Core, Handle
 from refold.memory.options import MutationOptions, day_at, day_of, days_before, mutation, nanoseconds, parse_options
 from refold.memory.turns import open_turn_of
-from refold.message import Message, MessageAppended, text_of
+from refold.message import Message, MessageAppended, is_withheld, text_of
 from refold.results import SessionSummary
 from refold.views.base import KeyedValues
 from refold.views.profile import JOURNAL, PROFILE, JournalAppended, Note, ProfileDeleted, ProfileSet
@@ -544,6 +544,7 @@ class SessionMemory(ConversationHandle):
             # Messages from a fork or an import, and uncommitted ones, are not events of the stream.
             inherited = [message.event for message in state.part(WINDOW).live() if message.event.id not in own]
             messages = [*inherited, *(event for event, erased in appended if not erased)]
+            messages = [event for event in messages if not is_withheld(event)]
             texts = {
                 role: [text_of(event) for event in messages if event.role == role] for role in ("user", "assistant")
             }

@@ -156,6 +156,59 @@ _SHAPES: Final = (
 )
 
 
+# Numbers and passwords whose keyword is short, so that it needs more around it.
+_PIN: Final = (
+    rf"(?:{_BEGINS}(?-i:PIN|Pin(?=\s(?:ist|lautet|es|is|est)))|"
+    rf"{_BEGINS}(?:my|our|his|her|their|your|meine?|unsere?|mi|mon|code|the)\spin)(?!\w)(?:[\s-](?:code|number|nummer))?"
+    r"(?:\s(?:for|of|to|at|on|für|von|de|del|para|pour)\s(?:(?![.;!?]\s)[^\n:=\d]){1,40}?)?"
+    rf"(?:\s(?:{_NOW}))?(?:\s(?:is|ist|lautet|es|est)(?:\s(?:{_NOW}))?)?\s?[:=]?\s?[\"'`*]{{0,3}}"
+    r"(?P<secret>\d{4,8})(?![\d.,:/-]*\d|\w|[%°]|\s(?:years?|times|posts|pins|items|people|users|[kmc]?m|of)(?!\w))"
+)
+_CVV: Final = (
+    rf"{_BEGINS}(?:cvv|cvc|csc)2?(?!\w)(?:\s(?:code|number))?(?:\s(?:is|ist))?\s?[:=]?\s?"
+    r"(?P<secret>\d{3,4})(?![\w.,]*\d)"
+)
+_VARIABLE: Final = (
+    r"(?:(?-i:(?<![A-Za-z0-9])(?:[A-Z0-9]{1,32}_){1,4}PASS)|"
+    r"(?<![A-Za-z0-9])(?:[a-z0-9]{1,32}_){0,3}(?:db|database|smtp|mail|redis|ftp|admin|root|user|pg|mysql|auth)_pass)"
+    r"\s?[:=]\s?[\"'`]?(?![$<{(\[]|(?:true|false|enabled|disabled|required|success\w*|failed)\b)(?P<secret>[^\s\"'`]{6,})"
+)
+_PW: Final = rf"{_BEGINS}(?:pw|psw|pass)\s?[:=]\s?[\"'`]?(?=[^\s\d]{{0,64}}\d)(?=[^\sa-z]{{0,64}}[a-z]){_VALUE}"
+# After the name of an account, or alone in its clause.
+_LONE_WORD: Final = (
+    r"(?:(?:\A|[.,;:!?\n])\s?(?:and\s|with\s)?(?:(?:my|our|the)\s)?|"
+    r"(?:user(?:name)?|login|e-?mail|account)(?:\sis)?[\s:=]{1,3}[^\s,;]{1,64}[\s,;/]{1,3}(?:and\s)?)"
+    r"(?:password|passwort|passcode)\s[\"'`]?(?=[^\s\d]{0,64}\d)(?=[^\sa-z]{0,64}[a-z])"
+)
+_COMMANDS: Final = (
+    r"\b(?:curl|wget|http)\b[^\n]{0,200}?\s(?:-u|--user)[\s=]?[\"']?[^\s:\"'$]{1,64}:(?![$<{*])(?P<secret>[^\s\"']{4,})",
+    r"\b(?:mysql(?:dump|admin)?|mariadb)\b[^\n]{0,200}?\s-p(?![$<{*\s])[\"']?(?P<secret>[^\s\"']{4,})",
+    r"\bsshpass\s-p\s?[\"']?(?![$<{*])(?P<secret>[^\s\"']{4,})",
+)
+_ASIAN_PIN: Final = (
+    r"(?:暗証番号|密码|密碼|비밀번호)\s?(?:[はが是为為は는은]|[:：])\s?(?P<secret>\d{4,8})(?![\d年月日个個桁位文字자])"
+)
+_SHORT_SHAPES: Final = (
+    *(("a PIN", re.compile(shape, re.IGNORECASE)) for shape in (_PIN, _ASIAN_PIN)),
+    ("a card's security code", re.compile(_CVV, re.IGNORECASE)),
+    *(("a password", re.compile(shape, re.IGNORECASE)) for shape in (_VARIABLE, _PW, *_COMMANDS)),
+    ("a password", re.compile(rf"{_LONE_WORD}{_VALUE}{_CLAUSE_END}", re.IGNORECASE)),
+    (
+        _CARD := "a card number",
+        re.compile(r"(?<![\w.-])[2-6]\d{3}([ -]?)(?:\d{4}\1\d{4}\1\d{1,7}|\d{6}\1\d{5})(?![\w-])"),
+    ),
+)
+
+
+def _is_secret(kind: str, text: str) -> bool:
+    """Return whether what has the shape of a secret is one: the last digit of a card number checks the others."""
+    if kind != _CARD:
+        return True
+    digits = [int(char) for char in reversed(text) if char.isdecimal()]
+    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
+
+
 def secret_in(text: str) -> str | None:
     """Return the kind of secret that a text seems to contain, never the secret itself, or ``None``.
 
@@ -163,7 +216,7 @@ def secret_in(text: str) -> str | None:
     'an AWS access key'
     """
     plain = _UNSEEN.sub("", text)
-    return next((kind for kind, shape in _SHAPES if shape.search(plain)), None)
+    return next((secret.kind for secret in _secrets(plain)), None)
 
 
 # A password of plain words, without a digit, can have more of them: it is masked to the end of its sentence.
@@ -197,10 +250,12 @@ class _Secret(NamedTuple):
 
 
 def _secrets(text: str) -> Iterator[_Secret]:
-    for kind, shape in _SHAPES:
+    for kind, shape in (*_SHAPES, *_SHORT_SHAPES):
         has_words = "secret" in shape.groupindex  # Around the secret.
         for match in shape.finditer(text):
             start, end = match.span("secret") if has_words else match.span()
+            if not _is_secret(kind, text[start:end]):
+                continue
             yield _Secret(start, _end_of_secret(text, start, end) if has_words else end, kind)
 
 

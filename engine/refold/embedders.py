@@ -52,7 +52,8 @@ class Embedder(Protocol):
     An embedder can also have ``merge_threshold`` and ``compact_threshold``, the cosines above which two of its texts
     are considered the same. They differ between models, and default to ``MERGE_COSINE`` and ``COMPACT_COSINE``. With a
     ``floor_rate``, a ``"hybrid"`` search finds nothing if its best score is below that rate times the natural logarithm
-    of 1 + the number of memories; without one, it has no floor.
+    of 1 + the number of memories, or + 7 if there are fewer and the best has no word of the query; without one, it has
+    no floor.
     """
 
     @property
@@ -358,20 +359,33 @@ class Embedding:
             return cast("list[Vector]", vectors)
         return [Vector(pack_vector(row), embedder.id) for row in embedder.embed(texts)] if texts else []
 
+    def is_model_of(self, vector: Vector | None) -> bool:
+        """Return whether a vector is of this embedder, as far as one that the caller gave says."""
+        if vector is None or vector.model is not None:
+            return vector is not None
+        return self.chosen is not None and len(vector.packed) == 4 * self.chosen.dim
+
     def parse_vector(self, vector: object) -> Vector:
         """Check a vector given by the caller; it is recorded as one of the chosen embedder, if there is one."""
-        if not isinstance(vector, Sequence) and not hasattr(vector, "__array__"):
-            checks.invalid(f"vector must be a list of numbers or an array, not {type(vector).__name__}")
-        if isinstance(vector, (str, bytes)):
-            checks.invalid(f"vector must be a list of numbers or an array, not {checks.brief(vector)}")
-        numbers = cast("Sequence[float]", vector)
-        dim = len(numbers) if self.chosen is None else self.chosen.dim
-        if dim > VECTOR_DIMENSIONS_MAX:
-            raise LimitExceeded(
-                f"vector has {dim} numbers, over VECTOR_DIMENSIONS_MAX = {VECTOR_DIMENSIONS_MAX}; give a smaller one"
-            )
-        (row,) = check_vectors([numbers], dim=dim, count=1, what="vector")
-        return Vector(pack_vector(row), None if self.chosen is None else self.chosen.id)
+        if self.chosen is None:
+            return parse_vector(vector)
+        return Vector(parse_vector(vector, self.chosen.dim).packed, self.chosen.id)
+
+
+def parse_vector(vector: object, dim: int | None = None) -> Vector:
+    """Check a vector given by the caller, of any model and, unless ``dim`` is given, of any dimension."""
+    if not isinstance(vector, Sequence) and not hasattr(vector, "__array__"):
+        checks.invalid(f"vector must be a list of numbers or an array, not {type(vector).__name__}")
+    if isinstance(vector, (str, bytes)):
+        checks.invalid(f"vector must be a list of numbers or an array, not {checks.brief(vector)}")
+    numbers = cast("Sequence[float]", vector)
+    size = len(numbers) if dim is None else dim
+    if size > VECTOR_DIMENSIONS_MAX:
+        raise LimitExceeded(
+            f"vector has {size} numbers, over VECTOR_DIMENSIONS_MAX = {VECTOR_DIMENSIONS_MAX}; give a smaller one"
+        )
+    (row,) = check_vectors([numbers], dim=size, count=1, what="vector")
+    return Vector(pack_vector(row), None)
 
 
 def pack_vector(row: "NDArray[Any]") -> bytes:

@@ -15,6 +15,24 @@ KNOWN = (
     "Postgres listens on port 5433.",
 )
 UNRELATED = "Who composed the ninth symphony?"
+FACTS = (
+    "Alice is allergic to nuts.",
+    "The API listens on port 8080.",
+    "Deploys happen on Fridays at noon.",
+    "The database is PostgreSQL 16 on db1.",
+    "The customer prefers emails in French.",
+    "Invoices are sent on the first of the month.",
+)
+STRANGE = (
+    "zebra quantum mechanic",
+    "Who won the world cup in 1998?",
+    "Tell me a joke about dinosaurs",
+    "Recommend a science fiction novel",
+    "How do I bake sourdough bread?",
+    "photosynthesis in desert plants",
+    "thanks, that helps a lot!",
+    "history of the Roman empire",
+)
 
 
 @pytest.fixture
@@ -28,7 +46,7 @@ def project() -> Project:
 def test_an_unrelated_question_finds_nothing(project: Project) -> None:
     hits = project.search(UNRELATED)
     assert (len(hits), hits.ranking, hits.exact) == (0, "hybrid", True)
-    assert hits.floor == round(HashedEmbedder.floor_rate * log1p(len(KNOWN)), 6)
+    assert hits.floor == round(HashedEmbedder.floor_rate * log1p(7), 6)
     assert [hit.entry.content for hit in project.search("which port does Postgres use?")][:1] == [KNOWN[2]]
 
 
@@ -92,6 +110,17 @@ def test_a_floor_is_that_of_the_memories_of_its_time(project: Project) -> None:
         round(HashedEmbedder.floor_rate * log1p(1), 6),
         round(HashedEmbedder.floor_rate * log1p(4), 6),
     )
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_in_a_small_project_no_cosine_of_other_words_is_an_answer(count: int) -> None:
+    for start in range(len(FACTS)):
+        project = Memory().project("p")
+        facts = [FACTS[(start + place) % len(FACTS)] for place in range(count)]
+        for fact in facts:
+            project.add(fact)
+        assert [query for query in STRANGE if project.search(query)] == []
+        assert all(project.search(f"What about {max(fact.split(), key=len)}?") for fact in facts)
 
 
 def test_a_recall_records_its_floor(project: Project) -> None:

@@ -428,3 +428,20 @@ def test_it_can_be_awaited() -> None:
                 await memory.project("p").delete("nobody")
 
     asyncio.run(work())
+
+
+def test_an_earlier_seq_is_searched_with_a_vector_of_then(tmp_path: Path) -> None:
+    (vector,) = HashedEmbedder().embed(["cab"])
+    with Memory(tmp_path / "store") as memory:
+        fill(memory)
+        head, before = memory.head, [hit.entry.id for hit in memory.project("p").search("cab", now=0)]
+    with Memory(tmp_path / "store", embedder=Letters()) as memory:
+        live = memory.project("p").search("cab", vector=vector, now=0, floor=0)
+        memory.reembed()
+        past = memory.at(head).project("p")
+        assert [hit.entry.id for hit in past.search("cab", vector=vector, now=0, floor=0)][: len(before)] == before
+        assert live.hits == past.search("cab", vector=vector, now=0, floor=0).hits
+        assert past.search_episodes("cab", vector=vector, floor=0)
+        for stale in (past.search, memory.project("p").search):
+            with pytest.raises(EmbeddingMismatch, match="3 numbers"):
+                stale("cab", vector=[1.0, 2.0, 3.0])

@@ -33,6 +33,7 @@ _CHOICES: Final = {
 }
 _NEIGHBOURS_MAX: Final = 16
 _DECIMALS: Final = 6  # Floors are rounded to this many digits.
+_WORDLESS_ROWS_MIN: Final = 7  # The floor of a best row without a word of the query is that of at least so many rows.
 _AT_ONCE: Final = 1e18  # The rate of a recency that fades at once.
 
 
@@ -194,12 +195,18 @@ class Query(Struct, frozen=True, kw_only=True):
     floor: float | None = None  # The best score must reach this for any result; `None` to use `floor_rate`.
     floor_rate: float = 0.0  # The floor, divided by the logarithm of one plus the number of rows.
 
-    def floor_of(self, rows_count: int) -> float:
-        """Return the score that the best of `rows_count` rows must reach for any result; 0 for no floor.
+    def floor_of(self, rows_count: int, parts: Mapping[str, float]) -> float:
+        """Return the score that the best of `rows_count` rows, with its signals, must reach for any result.
 
-        By chance, the best of many scores grows with the logarithm of their number.
+        0 means no floor. By chance, the best of many scores grows with the logarithm of their number, but the chance
+        cosine of a row that has no word of the query is no smaller among few.
         """
-        return round(self.floor_rate * log1p(rows_count), _DECIMALS) if self.floor is None else self.floor
+        if self.floor is not None:
+            return self.floor
+        has_words = parts.get("coverage", 1.0) > 0
+        return round(
+            self.floor_rate * log1p(rows_count if has_words else max(rows_count, _WORDLESS_ROWS_MIN)), _DECIMALS
+        )
 
     @property
     def keywords(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
 from msgspec.structs import astuple, force_setattr, replace
 
 from refold import checks
-from refold.embedders import Vector
+from refold.embedders import Vector, parse_vector
 from refold.engine import batch as batches
 from refold.engine.observer import SEARCH, measure
 from refold.engine.origin import Origin
@@ -157,8 +157,8 @@ def _prepare(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool)
     That is the given time, the clock, or the moment at which a handle is frozen.
     """
     embedding = stream.core.embedding_at(stream.at)
-    given = (query.vector for query in queries)
-    vectors = [None if vector is None else embedding.parse_vector(vector) for vector in given]
+    # A vector of the caller can be of any model that the project had: which one, the dimension has to say.
+    vectors = [None if query.vector is None else parse_vector(query.vector) for query in queries]
     if not is_empty:
         bare = [place for place, query in enumerate(queries) if query.vector is None and query.ranking.cosine]
         for place, vector in zip(bare, embedding.of_all([queries[place].text for place in bare]), strict=True):
@@ -167,7 +167,7 @@ def _prepare(stream: ProjectStream, queries: Sequence[Query], *, is_empty: bool)
     for query, own in zip(queries, vectors, strict=True):
         now_ns = stream.core.now_ns(stream.at) if query.now_ns is None else query.now_ns
         packed = None if own is None else own.packed
-        is_calibrated = query.ranking == RANKINGS[DEFAULT] and query.text.strip() and own is not None and own.model
+        is_calibrated = query.ranking == RANKINGS[DEFAULT] and query.text.strip() and embedding.is_model_of(own)
         rate = embedding.floor_rate if is_calibrated else 0.0
         ready.append(ReadyQuery(replace(query, vector=packed, now_ns=now_ns, floor_rate=rate), own))
     return ready
@@ -317,7 +317,7 @@ def _blocks(queries: Sequence[Query], rows: int) -> Iterator[list[Query]]:
 
 
 def _no_hits(query: Query) -> Hits:
-    return Hits((), exact=True, query=query.text, ranking=query.ranking.name, floor=query.floor_of(0))
+    return Hits((), exact=True, query=query.text, ranking=query.ranking.name, floor=query.floor_of(0, {}))
 
 
 def hits_of(
@@ -329,10 +329,11 @@ def hits_of(
     if entries is None:
         return None
     stream.core.engine.reader.indexes.store_grown_graph(view.project)
-    floor = query.floor_of(view.table.alive_count)
-    if floor and matches.hits and matches.hits[0].score < floor:
-        return Hits((), matches.exact, query.text, query.ranking.name, floor)
     found = list(zip(matches.hits, entries, strict=True))
+    best = index.signals_of(view, query, texts, found[:1])
+    floor = query.floor_of(view.table.alive_count, best[0] if best else {})
+    if floor and found and found[0][0].score < floor:
+        return Hits((), matches.exact, query.text, query.ranking.name, floor)
     if query.floor is None and query.ranking == RANKINGS[DEFAULT]:
         found = [pair for pair in found if pair[0].score > 0]  # The query says nothing about the others.
     parts = index.signals_of(view, query, texts, found)
@@ -540,7 +541,7 @@ def _episode_hits(
     )
     if (observer := stream.core.engine.reader.observer) is not None:
         observer.record_search(len(rows), exact=True)
-    floor = query.floor_of(len(rows))
+    floor = query.floor_of(len(rows), hits[0].parts if hits else {})
     is_below = bool(floor and hits) and hits[0].score < floor
     return Hits(() if is_below else hits, exact=True, query=query.text, ranking=query.ranking.name, floor=floor)
 

@@ -372,7 +372,7 @@ class Chats(Log):
     ) -> Any:
         """Give a message another content, with what else is given; it keeps what it answers, and its pin."""
 
-        def decide(chat: Chat) -> Change:
+        def decide(chat: Chat) -> Change | None:
             live = chat.live(message_id)
             if live is None:
                 raise NotFound(message_id)
@@ -387,6 +387,8 @@ class Chats(Log):
                 tool_call_id=live.answers if is_tool else None,
                 calls=new.calls if live.role == "assistant" else (),
             )
+            if repr(changed(live, new)) == repr(live):
+                return None
 
             def effect(state: Chat, row: Row) -> None:
                 now = new.blanked(row) if row.erased else new
@@ -402,7 +404,8 @@ class Chats(Log):
 
         asked = ("replace", message_id, repr(content), repr(fields))
         row = self._chat(where, asked, decide, options)
-        assert row is not None
+        if row is None:
+            return ...
         _, seq, new = row.about
         said = None if row.erased else new.content
         return {"id": message_id, "content": said, "tokens": new.tokens, "seq": self.settled(seq)}

@@ -133,6 +133,7 @@ class Log:
         """The rows of the last call, those of the first one where a request is repeated."""
 
         self.is_repeated = False
+        self.decided_at = 0  # Where the last request was decided, for one that changed nothing.
 
     # Reading.
 
@@ -232,6 +233,7 @@ class Log:
         asked = (stream, asked)
         known = self._known(options.request_id)
         self.is_repeated = known is not None
+        self.decided_at = self.head if known is None else known.first - 1
         if known is not None:
             if known.asked not in (asked, _forgotten(asked)):
                 raise InvalidInput(options.request_id)

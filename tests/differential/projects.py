@@ -211,8 +211,8 @@ class Projects(Chats):
 
         asked = ("add", content, repr(draft), source)
         row = self._project(where, asked, decide, options, draft["occurred"])
-        if row is None and self.state(f"project/{where}").same(content) is None:
-            raise NotFound(content)  # What was asked under this id is erased, with the memory that was there.
+        if row is None and self.state(f"project/{where}", self.decided_at).same(content) is None:
+            return {"content": "", "erased": True}
         if row is None:
             return {"content": content}
         if row.erased:

@@ -213,8 +213,10 @@ class Shelves(Projects):
         return ...
 
     def skilllibrary_refine(self, _: None, skill: str, *, body: str, **options: Any) -> Any:
-        def decide(shelf: Shelf) -> Change:
+        def decide(shelf: Shelf) -> Change | None:
             held = shelf.named(skill)
+            if (held.body, held.status) == (body, "pending_review"):
+                return None
             return teaching(replace(held, body=body, kind="refined", status="pending_review"), (held.seq,))
 
         self._skill(("refine", skill, body), decide, options)
@@ -231,8 +233,7 @@ class Shelves(Projects):
 
             return None if held.status == status else Change(effect)
 
-        if self._skill(("review", skill, status), decide, options) is None:
-            self.state("skills/default").named(skill)
+        self._skill(("review", skill, status), decide, options)
         return ...
 
     def skilllibrary_approve(self, _: None, skill: str, **options: Any) -> Any:

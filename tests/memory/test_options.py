@@ -1,5 +1,6 @@
 """The three options of every mutation: the version it expects, the id of its request, the sources it came from."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,45 @@ class TestRequests:
             chat.scratchpad.set("k", "v")
             assert chat.scratchpad.delete("k", request_id="r") is False
             assert chat.scratchpad.get("k") == "v"
+
+    @pytest.mark.parametrize("is_batch", [False, True])
+    def test_one_that_changed_nothing_is_answered_as_it_was_then(self, is_batch: bool) -> None:
+        memory = Memory()
+        project, chat = memory.project(), memory.conversation("chat")
+
+        def ask() -> list[Any]:
+            return [
+                project.add("The port is 5432.", request_id="add"),
+                project.update(entry, importance=0.5, request_id="update"),
+                project.review(entry, "active", request_id="review"),
+                project.upsert("The port is 5432", importance=0.2, keywords=[], request_id="upsert"),
+                chat.replace(message, "Hello!", request_id="replace"),
+                memory.skills.library.refine("a-skill", body="Steps.", status=None, request_id="refine"),
+                memory.skills.library.review("a-skill", "pending_review", request_id="approve"),
+            ]
+
+        with memory.batch() if is_batch else nullcontext():
+            entry, message = project.add("The port is 5432."), chat.append("user", "Hello!")
+            memory.skills.library.learn("a-skill", "How to.", "Steps.")
+            count, first = memory.stats().events, ask()
+            assert memory.stats().events == count
+            project.update(entry, importance=0.9)
+            project.archive(entry)
+            chat.replace(message, "Goodbye!")
+            memory.skills.library.approve("a-skill")
+            assert ask()[:3] + ask()[4:] == first[:3] + first[4:]
+            project.delete(entry)
+            chat.clear_window()
+            memory.skills.library.delete("a-skill")
+            again = ask()
+            assert again[:3] + again[4:] == first[:3] + first[4:]
+        if not is_batch:
+            assert again[3] == first[3]
+            assert (first[3].outcome, first[3].entry.id) == ("skipped", entry.id)
+            assert first[3].cosine > 0.85
+            memory.erase([entry])
+            assert project.add("The port is 5432.", request_id="add").erased
+            assert project.update(entry, importance=0.5, request_id="update").erased
 
     @pytest.mark.parametrize("request_id", ["r", "\u4e16\0", " ", "x" * 1_024], ids=["r", "nul", "space", "long"])
     def test_ids_of_any_text(self, request_id: str, tmp_path: Path) -> None:

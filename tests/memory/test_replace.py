@@ -347,3 +347,12 @@ def test_tasks_replace_too(memory: Memory) -> None:
         return texts(chat.window())
 
     assert asyncio.run(run()) == ["two"]
+
+
+def test_the_same_content_again_appends_nothing(chat: Conversation) -> None:
+    new = chat.replace(chat.window()[0], "the owl", tokens=7, name="n", metadata={"m": [1]})
+    version = chat.version
+    assert chat.replace(new, "the owl", tokens=7, metadata={"m": [1]}) == new
+    assert chat.version == version
+    assert chat.replace(new, "the owl", tokens=7).metadata is None
+    assert chat.version == version + 1

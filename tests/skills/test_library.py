@@ -66,6 +66,17 @@ def test_a_skill_is_learned_reviewed_refined_and_deleted(tmp_path: Path) -> None
         assert library_of(memory.at(2)).get("release-notes").body == "Read the log.\n"
 
 
+def test_a_refinement_that_changes_nothing_appends_nothing() -> None:
+    with remembering() as memory:
+        library = learned(memory)
+        known, head = library.approve("release-notes"), memory.head
+        assert library.refine("release-notes", body=known.body, status=None) == library.get("release-notes")
+        assert library.refine("release-notes", sessions=known.sessions, status="active").kind == "generated"
+        assert memory.head == head
+        assert library.refine("release-notes").status == "pending_review"
+        assert memory.head == head + 1
+
+
 def test_a_source_that_is_given_and_is_one_anyway_is_named_once() -> None:
     with remembering() as memory:
         library = learned(memory)

@@ -588,6 +588,10 @@ class Reader:
         first, last = self._answer_seqs(request)
         return [event for event, _ in self.loader.recorded_events(range(first, last + 1))] if first else []
 
+    def unchanged_seq(self, request: Request) -> int:
+        """Return the seq at which an answered request changed nothing."""
+        return self._answer_seqs(request)[1]
+
     def is_answered(self, request: Request) -> bool:
         """Return whether a request was answered before."""
         try:

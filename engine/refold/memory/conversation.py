@@ -489,8 +489,9 @@ class Conversation(ConversationHandle):
         from refold.memory import edits  # noqa: PLC0415 - as above
 
         new = edits.Content(content, tokens, name, tool_calls, tool_call_id, metadata)
-        write = partial(self._write, options=options)
-        return edits.replace(self._core, self._stream, _key(message), new, self._source_seqs(options), write)
+        write, request_id = partial(self._write, options=options), parse_options(options).request_id
+        cited = self._source_seqs(options)
+        return edits.replace(self._core, self._stream, _key(message), new, cited, write, request_id)
 
     @mutation
     def pin(self, message: Message | str | int, **options: Unpack[MutationOptions]) -> bool:

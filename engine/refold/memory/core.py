@@ -399,6 +399,30 @@ class Core:
             return [batch.transaction.events[place] for place in batch.transaction.answer_places(request)]
         return self.engine.reader.answer_events(request)
 
+    def unchanged_seq(self, stream: str, request_id: str | None, call: tuple[Any, ...]) -> int | None:
+        """Return the seq at which an answered request changed nothing; ``None`` if that was in this context's batch."""
+        assert request_id is not None, "an answer without a request"
+        request, batch = self.request(request_id, stream, call), active_batch(self.engine)
+        if batch is not None and request.id_hash in batch.transaction.requests:
+            return None
+        seq = self.engine.reader.unchanged_seq(request)
+        if seq > self.engine.reader.head:
+            with self.engine.writer.exclusive():  # As for ``answer``.
+                pass
+        return seq
+
+    def read_unchanged(
+        self, stream: str, query: Callable[[fold.State], T], request_id: str | None, call: tuple[Any, ...]
+    ) -> T:
+        """Apply ``query`` to the state of a stream in which an answered request changed nothing."""
+        seq = self.unchanged_seq(stream, request_id, call)
+        batch = active_batch(self.engine)
+        if seq is not None or batch is None or request_id is None:
+            return self.read_written(stream, query, seq)
+        places = batch.transaction.answer_places(self.request(request_id, stream, call))
+        with self.engine.reader.state_lock:
+            return query(batch.transaction.state_before(self.key(stream), places.stop))
+
     def refuse_frozen(self, stream: str, at: int | None) -> None:
         """Raise ``ReadOnly`` for a handle that is frozen at a seq."""
         if at is not None:

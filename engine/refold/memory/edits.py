@@ -1,7 +1,7 @@
 """Edits of the messages in a window: the newest taken out, the content of one replaced."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from refold import checks
 from refold.errors import InvalidInput, LimitExceeded, NotFound
@@ -71,8 +71,17 @@ class Content(NamedTuple):
         return message_event((), "", role, self.content, tokens, False, *rest)  # noqa: FBT003 - a field of the row
 
 
+_CONTENT: Final = ("tokens", "call_ids", "answers", "text", "parts", "name", "calls", "extra")
+
+
 def replace(
-    core: Core, stream: str, key: str | int, content: Content, cited: tuple[int, ...], write: Callable[..., Any]
+    core: Core,
+    stream: str,
+    key: str | int,
+    content: Content,
+    cited: tuple[int, ...],
+    write: Callable[..., Recorded | None],
+    request_id: str | None,
 ) -> Message:
     """Replace the content of a message in a window and return the new message."""
     # Tokens are counted here, with no lock held; the role of a message never changes.
@@ -81,19 +90,26 @@ def replace(
     made = content.as_event(core, role, None if known is None else known.name)
     before: list[Message] = []
 
-    def decide(state: State) -> Event:
-        window = state.part(WINDOW)
-        live = window.find(key)
+    def find(state: State) -> Message:
+        live = state.part(WINDOW).find(key)
         if live is None:
             raise NotFound(f"message {checks.brief(key)} is not in the window of {stream}; see window()")
+        return live
+
+    def decide(state: State) -> Event | None:
+        window, live = state.part(WINDOW), find(state)
         is_alike = known is not None and (known.role, known.name) == (live.role, live.name)
         new = made if is_alike else content.as_event(core, live.role, live.name)
         event = _replacement_event(core, window, live, new, cited)
         before.append(live)
-        return event
+        is_same = all(getattr(event, field) == getattr(live.event, field) for field in _CONTENT)
+        return None if is_same and not live.stamp.erased else event
 
     call = ("replace", key, made.text, made.parts, content.name, made.calls)
-    noted = write(decide, (*call, content.tool_call_id, made.extra, content.tokens))
+    call += (content.tool_call_id, made.extra, content.tokens)
+    noted = write(decide, call)
+    if noted is None:
+        return before[-1] if before else core.read_unchanged(stream, find, request_id, call)
     event: Any = noted.event
     return replace_content(before[-1] if before else _message_before(core, stream, event.id, noted), event, noted.stamp)
 

@@ -25,6 +25,7 @@ from refold.fold import State
 from refold.limits import CONTEXT_BYTES_MAX, KEYWORDS_COUNT_MAX, NAME_BYTES_MAX, REDO_COUNT_MAX
 from refold.memory.core import Core
 from refold.memory.options import Options, nanoseconds
+from refold.text import contains
 from refold.text import keywords as keywords_of
 from refold.views.facts import FACTS, Facts, apply_update
 
@@ -83,7 +84,13 @@ class ProjectStream(NamedTuple):
             return before[-1] if noted is None else self.deliver(apply(before[-1], noted[1], noted[0]))
         if noted is not None:
             return self.entry_after(noted, entry_id)
-        return self.read(lambda facts: facts.entries.get(entry_id)) or Entry(entry_id, erased=True)
+        entry = self.read_unchanged(lambda facts: facts.entries.get(entry_id), request, options)
+        return Entry(entry_id, erased=True) if entry is None else entry
+
+    def read_unchanged(self, query: Callable[[Facts], T], request: tuple[Any, ...], options: Options) -> T:
+        """Apply `query` to the memories among which an answered request changed nothing."""
+        core, request_id = self.core, options.request_id
+        return core.read_unchanged(self.name, lambda state: query(state.part(FACTS)), request_id, request)
 
     def entry(self, facts: Facts, entry_id: str) -> Entry:
         """Return a memory; raise ``NotFound`` if there is none."""
@@ -147,6 +154,25 @@ def check_model(own: tuple[str, int], vector: Vector, *, is_empty: bool) -> str:
             f"memory with that embedder, give vector= of that model, or reembed"
         )
     return model
+
+
+def join_texts(text: str, other: str) -> str:
+    """Return the text that contains the other, the first if both do, else both."""
+    if contains(text, other):
+        return text
+    return other if contains(other, text) else f"{text} | {other}"
+
+
+def join_words(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keywords of both, without duplicates, in their order."""
+    return tuple(dict.fromkeys((*words, *others)))[:KEYWORDS_COUNT_MAX]
+
+
+def check_cosine(value: object) -> float:
+    """Check a threshold of cosines and return it."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1 <= value <= 1:
+        checks.invalid(f"threshold is {checks.brief(value)}; give a number from -1 to 1")
+    return float(value)
 
 
 # Input of callers.
@@ -400,16 +426,16 @@ def add(stream: ProjectStream, given: FactInput, options: Options) -> Entry:
             existing.append(twin)
             return None
 
-        noted = stream.write(decide, given.fingerprint("add"), options, origin=Origin(given.occurred_ns))
+        request = given.fingerprint("add")
+        noted = stream.write(decide, request, options, origin=Origin(given.occurred_ns))
         if noted is not None:
             event, stamp = noted
             assert isinstance(event, MemoryAdded), event
             # The memory that answered the request may have been erased since.
             return Entry(event.id, erased=True) if stamp.erased else stream.deliver(entry_of(event, stamp))
-        entry = existing[-1] if existing else stream.read(given.find_twin)
-        if entry is None:
-            raise stream.not_found(given.content)
-        return entry
+        entry = existing[-1] if existing else stream.read_unchanged(given.find_twin, request, options)
+        # The memory that answered the request may have been erased since, and its id with it.
+        return Entry("", erased=True) if entry is None else entry
 
     return stream.retry(attempt)
 

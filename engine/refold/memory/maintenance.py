@@ -37,20 +37,28 @@ from refold.index.index import Neighbour, ViewOptions
 from refold.index.project import exact_cosine, unit
 from refold.index.table import TableView
 from refold.limits import (
-    KEYWORDS_COUNT_MAX,
     PAGE_MEMORIES_COUNT,
     REDO_COUNT_MAX,
     REEMBEDDED_PAGE_COUNT,
     VALUE_BYTES_MAX,
 )
 from refold.memory.core import Core
-from refold.memory.facts import FactInput, ProjectStream, Stale, check_model, refuse_twin
+from refold.memory.facts import (
+    FactInput,
+    ProjectStream,
+    Stale,
+    check_cosine,
+    check_model,
+    join_texts,
+    join_words,
+    refuse_twin,
+)
 from refold.memory.options import Options, Progress, check_embedder
 from refold.memory.plans import EventPlan, PlannedWrite
 from refold.memory.references import check_results
 from refold.memory.search import look, pending_events
 from refold.results import Outcome, Reembedded, Upserted
-from refold.text import contains, contradiction
+from refold.text import contradiction
 from refold.views.episodes import EPISODES, Episodes, text_of
 from refold.views.facts import FACTS, Facts, apply_merge, apply_unmerge, apply_update
 
@@ -63,18 +71,6 @@ UNCHANGED: Final = "nothing would change"
 _NOWHERE: Final = Stamp(0, "", 0, 0, 0)
 
 
-def join_texts(text: str, other: str) -> str:
-    """Return the text that contains the other, the first if both do, else both."""
-    if contains(text, other):
-        return text
-    return other if contains(other, text) else f"{text} | {other}"
-
-
-def join_words(words: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keywords of both, without duplicates, in their order."""
-    return tuple(dict.fromkeys((*words, *others)))[:KEYWORDS_COUNT_MAX]
-
-
 def join_vectors(
     embedding: Embedding, texts: list[str], model: str, pairs: Sequence[tuple[bytes, bytes]]
 ) -> list[Vector]:
@@ -83,13 +79,6 @@ def join_vectors(
         return embedding.of_all(texts)
     sums = [(one, unit(one) + unit(other)) for one, other in pairs]
     return [Vector(pack_vector(total) if total.any() else one, model) for one, total in sums]
-
-
-def check_cosine(value: object) -> float:
-    """Check a threshold of cosines and return it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -1 <= value <= 1:
-        checks.invalid(f"threshold is {checks.brief(value)}; give a number from -1 to 1")
-    return float(value)
 
 
 class _Vectors(NamedTuple):
@@ -111,6 +100,7 @@ class _Upsert:
         self.entry_id = stream.core.engine.reader.new_id()
         self.match: Neighbour | None = None  # The memory that it was merged with, or would have been.
         self.unlike: tuple[Neighbour, str] | None = None  # A similar memory that contradicts the input, and the reason.
+        self.is_decided = False  # Whether a decision was made, and not the answer of an earlier request given again.
         self._nearest_at: tuple[TableView, Neighbour | None] | None = None
         """The nearest memory in the state that was last searched; it is usually still the nearest at the decision."""
 
@@ -118,11 +108,20 @@ class _Upsert:
         self.match = self.unlike = None
         vectors = self._vectors()
         request = self.given.fingerprint("upsert", self.threshold)
+        self.is_decided = False
         noted = self.stream.write(self._decide(vectors), request, self.options, origin=Origin(self.given.occurred_ns))
-        return self._result(noted)
+        return self._answer_again(request) if noted is None and not self.is_decided else self._result(noted)
+
+    def _answer_again(self, request: tuple[Any, ...]) -> Upserted:
+        """Return the result of an answered request that changed nothing, from the state that it found."""
+        stream, options = self.stream, self.options
+        at = stream.core.unchanged_seq(stream.name, options.request_id, request)
+        past = _Upsert(stream._replace(at=at), self.given, self.threshold, options)
+        stream.core.read(stream.name, past._decide(past._vectors()), at)
+        return past._result(None)
 
     def _vectors(self) -> _Vectors:
-        embedding = self.stream.core.embedding
+        embedding = self.stream.core.embedding_at(self.stream.at)
         own = embedding.of(self.given.content) if self.given.vector is None else self.given.vector
         is_twin = self.stream.read(self.given.find_twin) is not None
         nearest = None if is_twin else self._nearest(own)
@@ -176,7 +175,7 @@ class _Upsert:
 
     def _decide(self, vectors: _Vectors) -> Decide:
         def decide(state: State) -> Event | None:
-            facts = state.part(FACTS)
+            self.is_decided, facts = True, state.part(FACTS)
             is_twin = self.given.find_twin(facts) is not None
             match = self._match(facts, vectors.own, None if is_twin else self._nearest(vectors.own))
             if match is None:

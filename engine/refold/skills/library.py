@@ -18,7 +18,7 @@ from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, SKILL_NOTE_BYTES_MAX
 from refold.memory.core import Core, Handle, core_of
 from refold.memory.handles import Settings
-from refold.memory.options import MutationOptions, mutation
+from refold.memory.options import MutationOptions, mutation, parse_options
 from refold.skills.format import as_list, render_skill, strip_texts
 from refold.skills.selection import SkillMatch, check_phase
 from refold.views.base import KeyedValues
@@ -132,7 +132,7 @@ class SkillLibrary(Handle):
                 raise InvalidInput(f"a skill {name!r} was learned already; refine it, or take another name")
             return event
 
-        return self._write_skill(decide, ("learn", *content, status), options)
+        return self._write_skill(name, decide, ("learn", *content, status), options)
 
     @mutation
     def refine(
@@ -148,14 +148,14 @@ class SkillLibrary(Handle):
     ) -> LearnedSkill:
         """Change the given fields of a learned skill and add sessions to it; by default it is pending review again.
 
-        A `status` of `None` keeps the current status. The event cites the event of the old content as a source. Raises
-        `NotFound` and `InvalidInput`.
+        A `status` of `None` keeps the current status. Where nothing would change, nothing is appended. The event cites
+        the event of the old content as a source. Raises `NotFound` and `InvalidInput`.
         """
         cited = self._source_seqs(options)
         if status is not None:
             _check_status(status)
 
-        def decide(state: State) -> Event:
+        def decide(state: State) -> Event | None:
             old = _find(state.part(SKILLS), skill)
             content = _content(
                 old.name,
@@ -165,15 +165,20 @@ class SkillLibrary(Handle):
                 (*old.sessions, *(session for session in sessions if session not in old.sessions)),
             )
             sources = cited if old.seq in cited else (*cited, old.seq)
-            return SkillRefined(sources, old.id, REFINED, *content, old.status if status is None else status)
+            known = (old.name, old.description, old.body, old.tags, old.sessions, old.status)
+            new = (*content, old.status if status is None else status)
+            return None if new == known else SkillRefined(sources, old.id, REFINED, *new)
 
         as_list(sessions, "sessions")
         request = ("refine", skill, description, body, None if tags is None else [*tags], [*sessions], status)
-        return self._write_skill(decide, request, options)
+        return self._write_skill(skill, decide, request, options)
 
-    def _write_skill(self, decide: Decide, request: tuple[Any, ...], options: MutationOptions) -> LearnedSkill:
+    def _write_skill(
+        self, skill: str, decide: Decide, request: tuple[Any, ...], options: MutationOptions
+    ) -> LearnedSkill:
         noted = self._write(decide, request, options)
-        assert noted is not None, "a skill is always written"
+        if noted is None:
+            return self._get_unchanged(skill, request, options)
         event, stamp = noted
         assert isinstance(event, (SkillLearned, SkillRefined)), event
         written = self._read_skill(event.id, stamp)
@@ -181,6 +186,15 @@ class SkillLibrary(Handle):
         learned = learned_skill(event, stamp, created_ns)
         self._fill_on_commit(learned, stamp.seq, ("updated_ns",) if created_ns else ("created_ns", "updated_ns"))
         return learned
+
+    def _get_unchanged(self, skill: str, request: tuple[Any, ...], options: MutationOptions) -> LearnedSkill:
+        """Look up a skill that a mutation did not change, or did not when its request was answered."""
+        request_id = parse_options(options).request_id
+        if request_id is None:
+            return self.get(skill)
+        return self._core.read_unchanged(
+            self._stream, lambda state: _find(state.part(SKILLS), skill), request_id, request
+        )
 
     def _read_skill(self, skill_id: str, stamp: Stamp) -> LearnedSkill | None:
         """Read a learned skill as of an event, which can be the event of an earlier request."""
@@ -220,9 +234,10 @@ class SkillLibrary(Handle):
             learned = _find(state.part(SKILLS), skill)
             return None if learned.status == status else SkillReviewed(cited, learned.id, status)
 
-        noted = self._write(decide, ("review", skill, status), options)
+        request = ("review", skill, status)
+        noted = self._write(decide, request, options)
         if noted is None:
-            return self.get(skill)
+            return self._get_unchanged(skill, request, options)
         event, stamp = noted
         assert isinstance(event, SkillReviewed), event
         learned = self._read_skill(event.id, stamp)

@@ -17,7 +17,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, MessagesState, StateGraph
 
-from refold import LimitExceeded, Memory
+from refold import InvalidInput, LimitExceeded, Memory
 from refold.adapters import keys, langchain_messages, langgraph, langgraph_items
 from refold.adapters.langgraph import RefoldSaver
 from tests.support.memories import assert_sound, in_batch, interrupt, refused, remembering
@@ -515,6 +515,60 @@ def test_an_erased_message_leaves_every_checkpoint_and_copy(memory: Memory) -> N
         found = saver.get_tuple(config(thread))
         assert found is not None
         assert found.checkpoint["channel_values"]["messages"] == [said(1), said(3)]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_thread_is_erased_from_the_files(tmp_path: Path, *, is_deleted: bool) -> None:
+    with Memory(tmp_path / "store") as memory:
+        saver = RefoldSaver(memory)
+        for thread, text in (("ann", "Elm Street"), ("anne", "Oak Street")):
+            put_message(saver, HumanMessage(text), thread)
+            saver.put_writes(config(thread, cid=cid_of(1)), [("step", text)], "task")
+        saver.copy_thread("ann", "copy")
+        if is_deleted:
+            saver.delete_thread("ann")
+        with pytest.raises(InvalidInput, match="forks"):
+            saver.erase_thread("ann")
+        asyncio.run(saver.aerase_thread("ann", forks="erase"))
+        assert {found.config["configurable"]["thread_id"] for found in saver.list(None)} == {"anne"}
+        assert "langgraph/ann" not in memory.conversations() + memory.tables()
+        assert not any(shown(memory, "copy"))
+        assert_sound(memory)
+    held = [path.read_bytes() for path in (tmp_path / "store").iterdir()]
+    texts = (b"Elm Street", b'langgraph/ann"', b"Oak Street")
+    assert [any(text in each for each in held) for text in texts] == [False, False, True]
+
+
+def put_message(saver: RefoldSaver, message: Any, thread: str) -> None:
+    values, versions = {"messages": [message]}, {"messages": "1"}
+    saver.put(config(thread), checkpoint(1, values, versions), {}, versions)
+
+
+def test_a_checkpoint_that_comes_late_is_not_shown_until_a_run_goes_on_from_it(memory: Memory) -> None:
+    saver = RefoldSaver(memory)
+
+    def put(number: int, parent: int | None, *messages: Any) -> None:
+        values, versions = {"messages": [*messages]}, {"messages": str(number)}
+        origin = config(cid=None if parent is None else cid_of(parent))
+        saver.put(origin, checkpoint(number, values, versions), {}, versions)
+
+    put(1, None, said(1))
+    put(4, 1, said(1), said(4))
+    put(2, 1, said(1), said(2))
+    assert shown(memory) == [said(number).content for number in (1, 4)]
+    put(3, 2, said(1), said(2), said(3))
+    assert shown(memory) == [said(number).content for number in (1, 4)]
+    put(5, 3, said(1), said(2), said(3), said(5))
+    assert shown(memory) == [said(number).content for number in (1, 2, 3, 5)]
+    put(6, 4, said(1), said(4), said(6))
+    assert shown(memory) == [said(number).content for number in (1, 4, 6)]
+    put(7, 2, said(1), said(2), said(7))
+    assert shown(memory) == [said(number).content for number in (1, 2, 7)]
+    memory.erase([memory.conversation("langgraph/t").window()[1]])
+    found = saver.get_tuple(config())
+    assert found is not None
+    assert found.checkpoint["channel_values"]["messages"] == [said(1), said(7)]
+    assert_sound(memory)
 
 
 def test_threads_end_are_copied_and_pruned_with_their_windows(memory: Memory) -> None:

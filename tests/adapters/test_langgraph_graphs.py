@@ -267,3 +267,39 @@ def test_a_graph_goes_on_where_its_process_was_killed(tmp_path: Path) -> None:
         assert contents(graph.invoke(None, TRIP)) == ["go", "first", "second"]
         assert shown(memory) == ["go", "first", "second"]
         assert_sound(memory)
+
+
+@pytest.mark.parametrize("count", [2, 5, 20])
+def test_runs_of_one_thread_at_once_leave_the_window_with_the_state(memory: Memory, count: int) -> None:
+    async def late_answer(state: MessagesState) -> dict[str, Any]:
+        await asyncio.sleep(0.01)
+        return {"messages": [AIMessage(f"answer to {state['messages'][-1].content}")]}
+
+    builder = StateGraph(MessagesState).add_node("answer", late_answer).add_edge(START, "answer")
+    graph = builder.compile(checkpointer=RefoldSaver(memory))
+
+    async def ask(text: str, where: Any = TRIP) -> None:
+        await graph.ainvoke({"messages": [HumanMessage(text)]}, where)
+
+    async def assert_shown() -> None:
+        assert shown(memory) == contents((await graph.aget_state(TRIP)).values)
+
+    async def main() -> None:
+        await ask("hello")
+        await asyncio.gather(*(ask(f"q{number}") for number in range(count)))
+        await assert_shown()
+        await ask("next")
+        await assert_shown()
+        # Go on from each answer, also of the runs that the window never showed, or no longer.
+        ends = [each async for each in graph.aget_state_history(TRIP) if not each.next]
+        for number, end in enumerate(ends):
+            await ask(f"from {number}", end.config)
+            await assert_shown()
+            assert shown(memory)[:-2] == contents(end.values)
+        # Whatever is shown is erased from the state, too.
+        for message in memory.conversation("langgraph/trip").window():
+            memory.erase([message])
+        assert (await graph.aget_state(TRIP)).values["messages"] == []
+
+    asyncio.run(main())
+    assert_sound(memory)

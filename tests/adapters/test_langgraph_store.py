@@ -332,6 +332,28 @@ def test_a_secret_is_erased_from_items_and_vectors(tmp_path: Path) -> None:
         assert b"secret is plum" not in file.read_bytes()
 
 
+def test_a_namespace_is_erased_from_the_files(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        store = RefoldStore(memory, index=index())
+        for namespace, key, text in (
+            (("users", "ann"), "home", "Elm Street 1"),
+            (("users", "ann", "old"), "home", "Elm Street 2"),
+            (("users", "ann"), "gone", "Elm Street 3"),
+            (("users",), "ann", "Oak Street 4"),
+            (("users", "anne"), "home", "Oak Street 5"),
+        ):
+            store.put(namespace, key, {"text": text})
+        store.delete(("users", "ann"), "gone")
+        asyncio.run(store.aerase(("users", "ann")))
+        left = [item.value["text"] for item in store.search(("users",), limit=9)]
+        assert sorted(left) == ["Oak Street 4", "Oak Street 5"]
+        assert len(store.search(("users",), query="Street", limit=9)) == 2
+        assert [name for name in memory.projects() if "ann" in name] == ["langgraph-store/users\x1fanne"]
+        assert_sound(memory)
+    held = [path.read_bytes() for path in (tmp_path / "store").iterdir()]
+    assert [any(text in each for each in held) for text in (b"Elm Street", b"Oak Street")] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

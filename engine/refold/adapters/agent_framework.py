@@ -18,7 +18,7 @@ import msgspec
 from refold import Conversation, Memory, Message, ReadOnly, Receipt
 from refold.adapters.extras import import_extra
 from refold.adapters.media import label, media_block
-from refold.adapters.windows import acceptable_messages, call_ids, has_other_budget, opening
+from refold.adapters.windows import acceptable_messages, call_ids, opening, other_budget
 
 with import_extra("agent-framework"):
     from agent_framework import HistoryProvider
@@ -104,9 +104,10 @@ class RefoldHistoryProvider(HistoryProvider):
     ) -> list[FrameworkMessage]:
         """Return the messages of a session in order."""
         chat = self._chat(session_id)
-        if has_other_budget(chat, self._window_tokens):
+        budget = other_budget(chat, self._window_tokens)
+        if budget is not None:
             with self.memory.acting(_ACTOR), suppress(ReadOnly):  # A past state is shown with the budget that it had.
-                await asyncio.to_thread(chat.set_window_tokens, self._window_tokens)
+                await asyncio.to_thread(chat.set_window_tokens, budget)
         messages = _messages_of(chat.window())
         return [each for each in messages if not (self.skip_excluded and each.additional_properties.get(_EXCLUDED))]
 
@@ -152,8 +153,9 @@ class RefoldHistoryProvider(HistoryProvider):
 
     async def _append(self, session_id: str | None, messages: Sequence[FrameworkMessage]) -> None:
         chat = self._chat(session_id)
-        if has_other_budget(chat, self._window_tokens):
-            chat.set_window_tokens(self._window_tokens)
+        budget = other_budget(chat, self._window_tokens)
+        if budget is not None:
+            chat.set_window_tokens(budget)
         window = chat.window()
         known = call_ids(window)
         for place, message in enumerate(filter_new_messages(_messages_of(window), messages)):

@@ -8,9 +8,10 @@ from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, cast
+from typing import Any, Final, Self, TypeAlias, TypeVar, cast
 
 from refold import EXISTS, Conversation, Memory, Message, NotFound, Snapshot, WrongVersion
+from refold.adapters.erasure import Receipts, erase
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part
 from refold.adapters.langchain_messages import SeenMessages, are_messages, show
@@ -21,10 +22,12 @@ from refold.adapters.langgraph_items import (
     LIST_COUNT,
     MESSAGE,
     REGULAR,
+    SHOWN,
     THREAD,
     VALUE,
     WRITES,
     CheckpointPage,
+    CheckpointStep,
     DigestLists,
     Key,
     Move,
@@ -34,6 +37,8 @@ from refold.adapters.langgraph_items import (
     Values,
     are_equal,
     checkpoint_key,
+    config_of,
+    configurable_of,
     digest_of,
     is_plain,
     key_part,
@@ -42,9 +47,10 @@ from refold.adapters.langgraph_items import (
     newest_key,
     pack_digests,
     pack_list,
+    place_of,
     put_rows,
     split_metadata,
-    unpack_digests,
+    sweep,
     value_key,
     writes_of,
 )
@@ -87,21 +93,6 @@ _VALUES_COUNT_MAX: Final = 4_096  # The most values to cache, each within the by
 _VALUES_BYTES_MAX: Final = 4_096
 
 
-class _CheckpointStep(NamedTuple):
-    """The changes that a checkpoint makes to its thread."""
-
-    config: RunnableConfig
-    thread: str
-    base: StoredCheckpoint | None
-    made: StoredCheckpoint
-    """The checkpoint itself."""
-    values: dict[Key, Any]
-    """The values to put, or ``None`` to delete."""
-    messages: dict[str, BaseMessage]
-    move: Move | None
-    """``None`` if the checkpoint is not shown."""
-
-
 class RefoldSaver(BaseCheckpointSaver[str]):
     """LangGraph's checkpointer in a memory: `builder.compile(checkpointer=RefoldSaver(memory))`.
 
@@ -113,7 +104,9 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     that encrypts, values are stored whole, and no conversation shows them.
 
     A value is at most 16 MiB; if the memory rejects it, the memory's error is raised. Erased data is left out, except a
-    tool result, which comes back empty because no model accepts a call without a result.
+    tool result, which comes back empty because no model accepts a call without a result. Erasing a message of the
+    conversation takes it out of every checkpoint's messages, and not out of the inputs and the writes of tasks that it
+    came from: erase it by its text, or the whole thread with ``erase_thread``.
 
     >>> from langgraph.graph import START, MessagesState, StateGraph
     >>> memory = Memory()
@@ -159,7 +152,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint that `config` names, or the newest one of its thread and namespace."""
-        thread, ns = _place(config)
+        thread, ns = place_of(config)
         table = self._table(thread)
         while (held := self._find(table, ns, get_checkpoint_id(config))) is not None:
             for found in self._tuples(thread, table, [held]):
@@ -168,7 +161,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     def has_checkpoint(self, config: RunnableConfig) -> bool:
         """Return whether the checkpoint that `config` names exists."""
-        thread, ns = _place(config)
+        thread, ns = place_of(config)
         return self._find(self._table(thread), ns, get_checkpoint_id(config)) is not None
 
     def list(
@@ -180,7 +173,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Yield the checkpoints of a thread, or of all threads, newest first."""
-        configurable = _configurable(config)
+        configurable = configurable_of(config)
         ns, only = configurable.get("checkpoint_ns"), configurable.get("checkpoint_id")
         end = get_checkpoint_id(before) if before else None
         within = (CHECKPOINT,) if ns is None else (CHECKPOINT, key_part(ns))
@@ -209,7 +202,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Return what the ancestors of a checkpoint wrote to channels, back to the newest one that holds the value."""
-        thread, ns = _place(config)
+        thread, ns = place_of(config)
         table = self._table(thread)
         histories: dict[str, DeltaChannelHistory] = {channel: {"writes": []} for channel in channels}
         missing = set(channels)
@@ -253,7 +246,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Store what a task wrote to channels; existing writes to regular channels are kept."""
         rows = self._rows(config, writes, task_id, task_path)
-        put = partial(put_rows, self._table(_place(config)[0]), rows)
+        put = partial(put_rows, self._table(place_of(config)[0]), rows)
         try:
             with self.memory.acting(_ACTOR):
                 put(is_new=True) if len(rows) == 1 else self.memory.transact(partial(put, is_new=True))
@@ -270,6 +263,14 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 chat.drop()
 
         self._transact(drop)
+
+    def erase_thread(self, thread_id: str, *, forks: str = "refuse") -> Receipts:
+        """Erase the bytes of a thread, deleted or not, and of its conversation, with their names.
+
+        A thread that was copied is refused, unless ``forks="erase"`` takes what the copies have of it along.
+        """
+        name = self._name(thread_id)
+        return erase(self.memory, _ACTOR, chats=[name], forks=forks, table=name)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs, and their writes."""
@@ -349,7 +350,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Store the writes of a task, like `put_writes`."""
         rows = await asyncio.to_thread(self._rows, config, writes, task_id, task_path)
-        put = partial(put_rows, self._table(_place(config)[0]), rows)
+        put = partial(put_rows, self._table(place_of(config)[0]), rows)
         try:
             await self._atransact(partial(put, is_new=True))
         except WrongVersion:
@@ -358,6 +359,10 @@ class RefoldSaver(BaseCheckpointSaver[str]):
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete a thread, like `delete_thread`."""
         await asyncio.to_thread(self.delete_thread, thread_id)
+
+    async def aerase_thread(self, thread_id: str, *, forks: str = "refuse") -> Receipts:
+        """Erase a thread, like `erase_thread`."""
+        return await asyncio.to_thread(self.erase_thread, thread_id, forks=forks)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of runs, like `delete_for_runs`."""
@@ -460,10 +465,10 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             checkpoint: Checkpoint = self._load(record["checkpoint"])
             checkpoint["channel_values"] = page.values(each, each.versions)
             yield CheckpointTuple(
-                _config(thread, record["ns"], checkpoint["id"]),
+                config_of(thread, record["ns"], checkpoint["id"]),
                 checkpoint,
                 self._load(record["metadata"]) | page.metadata(each),
-                _config(thread, record["ns"], record["parent"]) if record["parent"] else None,
+                config_of(thread, record["ns"], record["parent"]) if record["parent"] else None,
                 self._writes(writes.get(each.key, ())),
             )
 
@@ -520,12 +525,12 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> dict[Key, Values]:
         """Return the writes of a task, keyed by slot."""
-        _, ns = _place(config)
+        _, ns = place_of(config)
         rows: dict[Key, Values] = {}
         for number, (channel, value) in enumerate(writes):
             place = WRITES_IDX_MAP.get(channel, number)
             slot = REGULAR if place >= 0 else str(place)
-            key = (WRITES, key_part(ns), key_part(_configurable(config)["checkpoint_id"]), key_part(task_id), slot)
+            key = (WRITES, key_part(ns), key_part(configurable_of(config)["checkpoint_id"]), key_part(task_id), slot)
             rows.setdefault(key, []).append([task_id, task_path, place, channel, *self._dump(value)])
         return rows
 
@@ -569,7 +574,7 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             self._held[held.seq] = held
         return held
 
-    def _finish_step(self, step: _CheckpointStep, stamp: Any) -> RunnableConfig:
+    def _finish_step(self, step: CheckpointStep, stamp: Any) -> RunnableConfig:
         """Cache a checkpoint for the next one, replacing its predecessor."""
         if step.base is not None:
             self._held.pop(step.base.seq, None)
@@ -582,10 +587,10 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-    ) -> _CheckpointStep:
+    ) -> CheckpointStep:
         """Return the changes that a checkpoint makes to the current state of its thread."""
-        thread, ns = _place(config)
-        table, parent = self._table(thread), _configurable(config).get("checkpoint_id")
+        thread, ns = place_of(config)
+        table, parent = self._table(thread), configurable_of(config).get("checkpoint_id")
         base = self._find(table, ns, parent) if parent else None
         before: Record = {"plain": {}, "lists": {}} if base is None else base.record
         given, versions = checkpoint["channel_values"], {**checkpoint["channel_versions"], **new_versions}
@@ -636,23 +641,32 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         chat = self._chat(thread)
         # Values that are not split are not shown; they replace what the conversation has shown so far.
         if self._projected is not None and not ns and (self._can_split or chat.version):
-            move = self._move(chat, table, base, digests.get(self._projected, []))
+            move = self._move(chat, table, base, checkpoint_key(ns, checkpoint["id"]), digests.get(self._projected, []))
+            record |= {"hidden": True} if move is None else {}
         kept |= {channel for channel in others.values() if channel in given}
         made = StoredCheckpoint(0, checkpoint_key(ns, checkpoint["id"]), record, versions, digests, kept)
-        return _CheckpointStep(_config(thread, ns, checkpoint["id"]), thread, base, made, values, messages, move)
+        return CheckpointStep(config_of(thread, ns, checkpoint["id"]), thread, base, made, values, messages, move)
 
-    def _move(self, chat: Conversation, table: Table, base: StoredCheckpoint | None, after: Names) -> Move:
-        """Return how to bring a conversation to the messages of a new checkpoint."""
-        version, newest = chat.version, newest_key(table, "")
+    def _move(
+        self, chat: Conversation, table: Table, base: StoredCheckpoint | None, made: Key, after: Names
+    ) -> Move | None:
+        """Return how to bring a conversation to the messages of a new checkpoint; ``None`` if another one is newer.
+
+        The newest one is that of the highest id; runs that go on at once put theirs in any order.
+        """
+        version, seq, newest = chat.version, table.seqs([SHOWN])[0], newest_key(table, "")
+        if newest is not None and newest[2] > made[2]:
+            return None
+        shown = (*checkpoint_key("", "")[:2], table.get(SHOWN)) if seq else newest
         back: Snapshot | None = None
-        if base is None or base.key != newest:
-            if base is None or newest is None or self._is_copied(table, base):
-                base = self._find(table, "", None)
+        if base is None or base.key != shown:
+            if base is None or shown is None or base.record.get("hidden") or self._is_copied(table, base):
+                base = None if shown is None else self._checkpoint_at(table, shown) or self._find(table, "", None)
             elif version:
                 back = chat.at(base.seq).snapshot()
         if base is None:
-            return Move(version, None, None, [], after)
-        return Move(version, base.key, back, self._shown_digests(base), after)
+            return Move(version, seq, None, None, [], after)
+        return Move(version, seq, base.key, back, self._shown_digests(base), after)
 
     def _is_copied(self, table: Table, base: StoredCheckpoint) -> bool:
         """Return whether a checkpoint belongs to another thread or fork, so this conversation did not show it then."""
@@ -664,11 +678,11 @@ class RefoldSaver(BaseCheckpointSaver[str]):
         """Return the digests of the messages that a conversation shows at a checkpoint."""
         return base.digests.get(self._projected or "", [])
 
-    def _put(self, step: _CheckpointStep) -> Any:
+    def _put(self, step: CheckpointStep) -> Any:
         """Write a step within the open batch, and return the stamp of its checkpoint."""
         table, chat = self._table(step.thread), self._chat(step.thread)
         base, move = step.base, step.move
-        shown: Mapping[str, Message] = {}
+        uncited: dict[str, Message] = {}
         record = step.made.record
         rest = metadata_key(record) if record["more"] else None
         needed = {None if base is None else base.key, None if move is None else move.base, rest} - {None, *step.values}
@@ -676,7 +690,8 @@ class RefoldSaver(BaseCheckpointSaver[str]):
             text = f"a checkpoint of {table.name} that another one goes on from has gone, or metadata; look again"
             raise WrongVersion(text, expected=EXISTS, actual=0)
         if move is not None:
-            shown = self._show(chat, table, move, step.messages)
+            uncited = self._show(chat, table, move, step.messages)
+            table.put(SHOWN, step.made.key[2])
         earlier: Mapping[str, Names] = {} if base is None else base.digests
         there = set(() if move is None else move.before).union(*earlier.values())
         for channel, digests in step.made.digests.items():
@@ -689,11 +704,15 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 if piece != before[begin : begin + LIST_COUNT]:
                     table.put((LIST, digest_of(piece)), pack_digests(piece))
             for digest in digests:
+                message = uncited.pop(digest, None)
                 if digest not in there:
                     there.add(digest)
-                    sources, dumped = [shown[digest]] if digest in shown else [], self._dump(step.messages[digest])
-                    table.put((MESSAGE, digest), dumped, sources=sources)
+                    dumped = self._dump(step.messages[digest])
+                    table.put((MESSAGE, digest), dumped, sources=[] if message is None else [message])
                     self._seen.add(digest, self._load(dumped))  # The next read of the checkpoint will need it.
+                elif message is not None:  # It was stored before it was shown.
+                    for held in table.get_many([(MESSAGE, digest)]):
+                        table.put(held.key, held.value, sources=[held, message])
         for key, value in step.values.items():
             if value is None:
                 table.delete(key)
@@ -704,12 +723,15 @@ class RefoldSaver(BaseCheckpointSaver[str]):
 
     def _show(
         self, chat: Conversation, table: Table, move: Move, messages: Mapping[str, BaseMessage]
-    ) -> Mapping[str, Message]:
+    ) -> dict[str, Message]:
         """Bring a conversation to the messages of a checkpoint; return the new ones by their digests."""
-        actual = chat.version
-        if actual != move.version:
-            text = f"{chat.id} is at version {actual}, not at {move.version}; look again"
-            raise WrongVersion(text, expected=move.version, actual=actual)
+        for what, expected, actual in (
+            (chat.id, move.version, chat.version),
+            (f"what it shows of {table.name}", move.shown, table.seqs([SHOWN])[0]),
+        ):
+            if actual != expected:
+                text = f"{what} is at version {actual}, not at {expected}; look again"
+                raise WrongVersion(text, expected=expected, actual=actual)
         if move.back is not None:
             chat.restore(move.back, keep_budget=True)
 
@@ -739,30 +761,18 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 table.delete(key)
                 table.delete_prefix((WRITES, *key[1:]))
             if self._projected is not None:
-                self._show(chat, table, Move(chat.version, None, None, before, self._newest_digests(table)), {})
-            self._sweep(table, kept)
+                shown, newest = table.seqs([SHOWN])[0], newest_key(table, "")
+                after = self._newest_digests(table)
+                self._show(chat, table, Move(chat.version, shown, None, None, before, after), {})
+                if newest is not None:
+                    table.put(SHOWN, newest[2])
+            sweep(table, kept, self._load, self._lists)
 
         self._transact(drop)
 
     def _newest_digests(self, table: Table) -> Names:
         newest = self._find(table, "", None)
         return [] if newest is None else self._shown_digests(newest)
-
-    def _sweep(self, table: Table, kept: Iterable[TableItem]) -> None:
-        """Delete values, lists and messages that no kept checkpoint refers to."""
-        used, held = set[Key](), list[dict[str, bytes]]()
-        for item in kept:
-            record: Record = item.value
-            versions = self._load(record["checkpoint"])["channel_versions"].items()
-            used |= {value_key(record["ns"], *version) for version in versions}
-            used |= {metadata_key(record)} if record["more"] else set()
-            held += record["lists"].values()
-        used |= {(LIST, digest) for each in held for digest in unpack_digests(each["lists"])}
-        used |= {(MESSAGE, digest) for digests in self._lists.digests(table, held) for digest in digests}
-        for kind in (VALUE, LIST, MESSAGE):
-            for key in table.keys((kind,)):
-                if key not in used:
-                    table.delete(key)
 
     def _needed_checkpoints(self, table: Table, items: Values) -> Values:
         """Return the newest checkpoint of each namespace, with the ancestors that its delta channels are built from."""
@@ -784,17 +794,3 @@ class RefoldSaver(BaseCheckpointSaver[str]):
                 }
                 item = by_key.get((*newest.key[:2], key_part(record["parent"] or ""))) if missing else None
         return [*kept.values()]
-
-
-def _configurable(config: RunnableConfig | None) -> dict[str, Any]:
-    return config.get("configurable", {}) if config else {}
-
-
-def _place(config: RunnableConfig) -> tuple[str, str]:
-    """Return the thread and the namespace."""
-    configurable = _configurable(config)
-    return str(configurable["thread_id"]), configurable.get("checkpoint_ns", "")
-
-
-def _config(thread: str, ns: str, cid: str) -> RunnableConfig:
-    return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": cid}}

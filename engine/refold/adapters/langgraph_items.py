@@ -13,6 +13,7 @@ from refold.memory import Table, TableItem
 
 with import_extra("langgraph"):
     from langchain_core.messages import BaseMessage
+    from langchain_core.runnables import RunnableConfig
 
 Key: TypeAlias = str | tuple[str, ...]
 Names: TypeAlias = list[str]
@@ -24,7 +25,8 @@ Load: TypeAlias = Callable[[Sequence[Any]], Any]
 Record: TypeAlias = dict[str, Any]
 """The content of a checkpoint's item: the checkpoint and its own metadata as dumped, the digest of the remaining
 metadata, the values that are numbers, booleans or None, and the digests of values that are lists of messages. All other
-values are items of their own, so that erasing one leaves the others."""
+values are items of their own, so that erasing one leaves the others. "hidden" is in one that no conversation showed,
+because a newer one was put before it."""
 
 # The kinds of items: the first part of a key; each comment names the other parts.
 CHECKPOINT: Final = "c"  # Namespace, id.
@@ -34,6 +36,7 @@ LIST: Final = "l"  # Digest of the digests of messages.
 MESSAGE: Final = "m"  # Digest.
 THREAD: Final = "t"  # No other parts. The id of the thread, if the name of its table is not made from it alone.
 REGULAR: Final = "r"  # The slot for the writes to all other channels.
+SHOWN: Final = "s"  # No other parts. The part of a key for the id of the checkpoint that the conversation shows.
 BEHIND: Final = "\x01"  # A part with this appended sorts after all keys that have that part.
 
 _METADATA: Final = "__metadata__"  # Takes the place of a channel.
@@ -146,6 +149,8 @@ class Move(NamedTuple):
     """How to bring a conversation, at a given version, to the messages of a checkpoint."""
 
     version: int
+    shown: int
+    """The seq of the item that says what the conversation shows; 0 if there is none."""
     base: Key | None
     """The key of the checkpoint whose messages it shows after going back."""
     back: Snapshot | None
@@ -153,6 +158,21 @@ class Move(NamedTuple):
     before: Names
     after: Names
     """The digests of the messages that it shows then, and of those to show."""
+
+
+class CheckpointStep(NamedTuple):
+    """The changes that a checkpoint makes to its thread."""
+
+    config: RunnableConfig
+    thread: str
+    base: StoredCheckpoint | None
+    made: StoredCheckpoint
+    """The checkpoint itself."""
+    values: dict[Key, Any]
+    """The values to put, or ``None`` to delete."""
+    messages: dict[str, BaseMessage]
+    move: Move | None
+    """``None`` if the checkpoint is not shown."""
 
 
 class CheckpointPage:
@@ -253,3 +273,36 @@ def _mark_flags(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [*map(_mark_flags, cast("Sequence[object]", value))]
     return (bool, value) if isinstance(value, bool) else value
+
+
+def configurable_of(config: RunnableConfig | None) -> dict[str, Any]:
+    """Return the fields of a config that name a thread, a namespace and a checkpoint."""
+    return config.get("configurable", {}) if config else {}
+
+
+def place_of(config: RunnableConfig) -> tuple[str, str]:
+    """Return the thread and the namespace."""
+    configurable = configurable_of(config)
+    return str(configurable["thread_id"]), configurable.get("checkpoint_ns", "")
+
+
+def config_of(thread: str, ns: str, cid: str) -> RunnableConfig:
+    """Return the config that names a checkpoint."""
+    return {"configurable": {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": cid}}
+
+
+def sweep(table: Table, kept: Iterable[TableItem], load: Load, known: DigestLists) -> None:
+    """Delete values, lists and messages that no kept checkpoint refers to."""
+    used, held = set[Key](), list[dict[str, bytes]]()
+    for item in kept:
+        record: Record = item.value
+        versions = load(record["checkpoint"])["channel_versions"].items()
+        used |= {value_key(record["ns"], *version) for version in versions}
+        used |= {metadata_key(record)} if record["more"] else set()
+        held += record["lists"].values()
+    used |= {(LIST, digest) for each in held for digest in unpack_digests(each["lists"])}
+    used |= {(MESSAGE, digest) for digests in known.digests(table, held) for digest in digests}
+    for kind in (VALUE, LIST, MESSAGE):
+        for key in table.keys((kind,)):
+            if key not in used:
+                table.delete(key)

@@ -15,12 +15,14 @@ from typing import Any, Final, NamedTuple, cast
 from msgspec import msgpack, to_builtins
 
 from refold import ANY, NO_STREAM, InvalidInput, Memory, NotFound, ReadOnly, WrongVersion
+from refold.adapters.erasure import Receipts, erase
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
 from refold.adapters.langgraph_items import are_equal
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
 from refold.threads import Bell
+from refold.views.table import SEPARATOR as _KEY_SEPARATOR
 
 with import_extra("langgraph"):
     from langgraph.store.base import (
@@ -77,9 +79,10 @@ class RefoldStore(BaseStore):
     """LangGraph's ``BaseStore`` in a memory: pass it to ``graph.compile(store=...)``, or to an agent.
 
     Items are stored in the table ``prefix`` under their namespace and key, so that ``at``, ``diff``, ``fork``,
-    ``restore`` and ``erase`` reach them together with everything else in the memory. With ``index``, LangGraph's
-    ``IndexConfig``, texts of the values are embedded and searched. ``ttl`` is LangGraph's ``TTLConfig``: expired items
-    are never shown, and ``sweep_ttl`` deletes them. Without a query, a search returns the last written items first.
+    ``restore`` and ``erase`` reach them together with everything else in the memory; ``store.erase`` erases a
+    namespace. With ``index``, LangGraph's ``IndexConfig``, texts of the values are embedded and searched. ``ttl`` is
+    LangGraph's ``TTLConfig``: expired items are never shown, and ``sweep_ttl`` deletes them. Without a query, a search
+    returns the last written items first.
 
     Values are JSON, and can also contain bytes, which come back as bytes. Several stores, threads and processes can
     write at once: a batch is one commit, and is retried if another one changed what it read.
@@ -243,6 +246,20 @@ class RefoldStore(BaseStore):
         """Put an item that has existed in another store since ``created_ns``, without embedding it."""
         with self.memory.acting(_ACTOR):
             self._put_row(_ItemKey(namespace, key), value, created_ns, ttl)
+
+    def erase(self, namespace: Namespace) -> Receipts:
+        """Erase the bytes of what was ever put in a namespace or below it, and of what was embedded of that."""
+        # A tuple would be the key of the item with the same name, too, which is in the namespace above.
+        keys = [_KEY_SEPARATOR.join((*map(part, namespace), ""))]
+        own = self._project(namespace)
+        below = own + _SEPARATOR if namespace else own
+        projects = [name for name in self.memory.projects(prefix=own) if name == own or name.startswith(below)]
+        receipts = erase(self.memory, _ACTOR, table=self.prefix, keys=keys)
+        return receipts + erase(self.memory, _ACTOR, table=f"{self.prefix}/vectors", keys=keys, projects=projects)
+
+    async def aerase(self, namespace: Namespace) -> Receipts:
+        """Erase a namespace, like ``erase``."""
+        return await asyncio.to_thread(self.erase, namespace)
 
     # Reading.
 

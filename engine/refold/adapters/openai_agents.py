@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 from refold import Memory, Message, ReadOnly, WrongVersion
-from refold.adapters.windows import acceptable_messages, call_ids, has_other_budget, opening
+from refold.adapters.windows import acceptable_messages, call_ids, opening, other_budget
 
 Item: TypeAlias = dict[str, Any]
 
@@ -95,9 +95,10 @@ class RefoldSession:
 
     async def _settle_budget(self) -> None:
         """Give a session that had another budget the one of this object."""
-        if has_other_budget(self._chat, self._window_tokens):
+        budget = other_budget(self._chat, self._window_tokens)
+        if budget is not None:
             with self.memory.acting(_ACTOR):
-                await self._async_chat.set_window_tokens(cast("int", self._window_tokens))
+                await self._async_chat.set_window_tokens(budget)
 
     async def _pop(self) -> Item | None:
         messages = self._chat.window()

@@ -17,7 +17,7 @@ def opening(
     A conversation that was opened before keeps its budget.
     """
     budget = UNBOUNDED_TOKENS if window_tokens is None else checks.window_tokens(window_tokens)
-    options = {"window_tokens": budget, "project": project}
+    options: dict[str, Any] = {"window_tokens": budget, "project": project}
     try:
         memory.conversation(conversation_id, **options)
     except InvalidInput:  # Raised again by whoever takes the conversation, unless the budget was the reason.
@@ -25,9 +25,9 @@ def opening(
     return options
 
 
-def has_other_budget(chat: Conversation, window_tokens: int | None) -> bool:
-    """Return whether a conversation has another budget than the one that an adapter was given."""
-    return window_tokens is not None and chat.window_tokens != window_tokens
+def other_budget(chat: Conversation, window_tokens: int | None) -> int | None:
+    """Return the budget that an adapter was given, ``None`` if it is the conversation's own or there is none."""
+    return None if window_tokens == chat.window_tokens else window_tokens
 
 
 def call_ids(messages: Iterable[Message]) -> set[str]:

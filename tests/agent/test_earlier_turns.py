@@ -1,5 +1,7 @@
 """Earlier questions and answers: which are shown together, and what keeps them from being misread."""
 
+from itertools import pairwise
+
 import pytest
 
 from refold import Memory
@@ -79,6 +81,21 @@ def test_of_a_long_message_only_its_question_is_shown_with_the_answer(memory: Me
     assert shown[1].endswith("That makes 40 euros. Shall I order it?")
     assert len(shown[1]) < 300
     assert shown[2] == "- user: Yes."
+
+
+def test_a_short_answer_without_room_for_its_question_is_left_out(memory: Memory) -> None:
+    chat = memory.conversation("onboarding", project="home", window_tokens=None)
+    for number in range(100):
+        chat.append("user", f"Yes {number}.")
+        chat.append("assistant", f"And what do you eat on day {number} of the week of your festival?")
+    context = memory.context(memory.conversation("now", project="home"), query="Is there a herb I hate?", budget=600)
+    part = context.part("messages")
+    assert part is not None
+    lines = part.text.splitlines()[4:-1]
+    bare = [line for above, line in pairwise(lines) if line[:7] == above[:7] == "- user:"]
+    assert (len(lines) > 10, bare) == (True, [])
+    assert context.left_out["messages"] == 199 - len(lines)
+    assert memory.rebuild(memory.show(context)).matches
 
 
 def test_a_short_answer_stands_below_its_question_when_two_are_answered_at_once(memory: Memory) -> None:

@@ -281,6 +281,7 @@ class Choice:
                 self._fill(taken, self._best, tokens)
             while taken and not self._fits(taken, tokens):
                 taken.popitem()
+            self._drop_bare_answers(taken)
         memories, memories_left_out = self._sort_lines(parts.MEMORIES, taken)
         messages, messages_left_out = self._sort_lines(parts.MESSAGES, taken)
         return Chosen(
@@ -290,6 +291,16 @@ class Choice:
             messages_left_out,
             tuple(self._lines[parts.MEMORIES][rank].item.id for rank in sorted(_pieces_in(taken))),
         )
+
+    def _drop_bare_answers(self, taken: _Taken) -> None:
+        """Leave out short answers of users whose question does not fit."""
+        questions = {(line.item.message.seq, line.item.place) for line in self._lines[parts.MESSAGES]}
+        questions -= {
+            (line.item.message.seq, line.item.place) for line in taken.values() if line.part == parts.MESSAGES
+        }
+        for key, line in list(taken.items()):
+            if line.part == parts.MESSAGES and line.item.message.role == "user" and line.item.opening in questions:
+                del taken[key]
 
     def _fill(self, taken: _Taken, lines: Sequence[_Candidate], tokens: int) -> None:
         """Take more lines while they fit."""

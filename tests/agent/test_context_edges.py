@@ -152,7 +152,8 @@ def test_a_context_is_built_once_of_one_time_while_others_write(name: str) -> No
         clock.counts = 0
         memory.context(chat, **options)
         calm = clock.counts
-        head, clock.counts, clock.write = memory.head, 0, lambda _: WRITES[name](memory)
+        head, clock.counts = memory.head, 0
+        clock.write = lambda _: WRITES[name](memory)
         built = memory.context(chat, **options)
         clock.write = None
         assert head <= built.seq < memory.head

@@ -1,18 +1,23 @@
 """The handles for asyncio: durable when awaited, one flush for many tasks, no event lost or doubled."""
 
 import asyncio
+import gc
 import threading
-from collections.abc import Coroutine
+import weakref
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refold import NO_STREAM, Closed, InvalidInput, Memory, ReadOnly, WrongVersion
-from refold.memory.aio import AsyncConversation
+from refold.embedders import HashedEmbedder
+from refold.memory.aio import AsyncConversation, AsyncMemory, AsyncState
+from refold.memory.handles import ScopedState
 from tests.support.seams import records_in
 
 TASKS = 64
+OWN = {"core", "plain"}
 
 
 def commits_of(memory: Memory) -> int:
@@ -286,4 +291,133 @@ def test_nobody_waits_for_a_loop_that_is_taken_down(memory: Memory, steps: int) 
         await chat.append("user", "cut off", tokens=1, request_id="one")
         assert [message.content for message in chat.window()] == ["open", "cut off"]
 
+    run(work())
+
+
+@pytest.mark.parametrize("name", ["summarize", "bisect", "reembed"])
+def test_a_function_of_the_caller_can_wait_for_what_it_writes(memory: Memory, name: str) -> None:
+    """A model or embedder with an asyncio client is called from a thread, and its coroutine uses the memory, too."""
+    chat = memory.conversation("chat", window_tokens=60, eviction="summary")
+    for number in range(12):
+        chat.append("user", f"Parcel {number} is in locker {number + 100}.", tokens=10)
+    memory.project().add("tea", vector=[1.0, 0.0])
+    costs = memory.aio.journal("costs")
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def note() -> None:
+            await costs.append("one call")
+            await memory.aio.snapshot()
+
+        def ask() -> None:
+            asyncio.run_coroutine_threadsafe(note(), loop).result(10)
+
+        def summarizer(_: str, __: Any) -> str:
+            ask()
+            return "They talked about parcels."
+
+        def predicate(then: Memory) -> bool:
+            ask()
+            return then.head > 3
+
+        class Asking(HashedEmbedder):
+            def embed(self, texts: list[str]) -> Any:
+                ask()
+                return super().embed(texts)
+
+        calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            "summarize": lambda: memory.aio.conversation("chat").summarize(summarizer),
+            "bisect": lambda: memory.aio.bisect(predicate),
+            "reembed": lambda: memory.aio.reembed(Asking()),
+        }
+        await asyncio.wait_for(calls[name](), 30)
+
+    run(work())
+    assert memory.journal("costs").recent()
+
+
+def test_no_task_waits_for_the_slow_verb_of_another(memory: Memory) -> None:
+    memory.profile().set("theme", "dark")
+
+    async def work() -> None:
+        written = threading.Event()
+
+        def predicate(then: Memory) -> bool:
+            assert written.wait(10), "the append waited for the search"
+            return then.head > 0
+
+        slow = asyncio.create_task(memory.aio.bisect(predicate))
+        await asyncio.sleep(0)
+        await memory.aio.conversation("chat").append("user", "Hello!")
+        written.set()
+        await slow
+
+    run(work())
+
+
+def test_many_slow_verbs_at_once_all_end(memory: Memory) -> None:
+    async def work() -> list[Any]:
+        return await asyncio.gather(*(memory.aio.snapshot(f"snapshot {number}") for number in range(TASKS)))
+
+    assert len({snapshot.seq for snapshot in run(work())}) == TASKS
+    assert len(memory.snapshots()) == TASKS
+
+
+def test_loops_that_are_closed_do_not_stay_in_ram(memory: Memory) -> None:
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def work() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await memory.aio.journal().append("one request")
+        await memory.aio.snapshot()
+
+    for _ in range(5):
+        run(work())
+    gc.collect()
+    assert sum(loop() is not None for loop in loops) <= 1, "only the last one may stay, until the next comes"
+
+
+def test_a_transaction_takes_an_async_function_only(memory: Memory) -> None:
+    def count() -> int:
+        memory.profile().set("theme", "dark")
+        return 1
+
+    async def work() -> None:
+        with pytest.raises(InvalidInput, match=r"async function.*to_thread\(memory\.transact"):
+            await memory.aio.transact(count)  # type: ignore[arg-type]
+
+    run(work())
+    assert memory.head == 0
+
+
+def test_the_memory_has_the_verbs_of_the_plain_one(memory: Memory, tmp_path: Path) -> None:
+    def names(kind: type[object]) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    async def work() -> None:
+        tea = await memory.aio.add("Mike drinks tea")
+        assert (await memory.aio.upsert("Mike drinks tea")).entry == memory.project().get(tea.id)
+        assert [hit.entry for hit in await memory.aio.search("tea")] == [
+            hit.entry for hit in await memory.aio.recall("tea")
+        ]
+        state = memory.aio.conversation("chat").state
+        await state.update({"a": 1}, b=2)
+        assert state.items() == [("a", 1), ("b", 2)]
+        assert await memory.aio.conversations() == ["chat"]
+        assert await memory.aio.projects() == ["default"]
+        assert await memory.aio.stats() == memory.stats()
+        assert [event.stamp.seq for event in memory.aio.events()] == list(range(1, memory.head + 1))
+        assert await memory.aio.state_hash() == await memory.aio.replay_hash() == memory.state_hash()
+        assert (await memory.aio.health()).ok
+        assert (await memory.aio.verify()).ok
+        assert await memory.aio.export(tmp_path / "export.jsonl") == memory.head
+        async with Memory().aio as other:
+            await other.load(tmp_path / "export.jsonl")
+            assert await other.state_hash() == memory.state_hash()
+
+    # The guide says how a task reaches the others.
+    assert names(Memory) - names(AsyncMemory) == {"aio", "mirror", "skills", "tools"}
+    assert names(AsyncMemory) - names(Memory) == OWN
+    assert names(ScopedState) == names(AsyncState) - OWN
     run(work())

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from refold.engine.batch import Batch, collect_into
 from refold.engine.engine import Engine, disown_at_fork
@@ -35,14 +34,14 @@ class _PendingCall(NamedTuple):
 
 
 class AsyncWriter:
-    """A writer for the tasks of event loops, with one queue per running loop and a single thread."""
+    """A writer for the tasks of event loops, with one queue per running loop and a single thread that commits."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._thread = _Thread()
         self._last: _Loop | None = None
         """The queue of the loop that submitted last; nearly always there is only one."""
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop] = WeakKeyDictionary()
+        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
 
     def submit(self, verb: Callable[[], Any]) -> "asyncio.Future[Any]":
         """Queue a verb and return a future that resolves to its result once its events are durable."""
@@ -50,13 +49,30 @@ class AsyncWriter:
         if self._last is None or self._last.running is not running:
             loop = self._loops.get(running)
             if loop is None:
+                self._forget_closed_loops()
                 loop = self._loops[running] = _Loop(running, self._engine, self._thread)
             self._last = loop
         return self._last.submit(verb)
 
+    def _forget_closed_loops(self) -> None:
+        """Forget loops that have ended: a process may run one for each request."""
+        for loop in list(self._loops):  # A copy, because other threads have loops, too.
+            if loop.is_closed():
+                self._loops.pop(loop, None)
+
     async def run(self, call: Callable[[], Any]) -> Any:
-        """Run a call on the writer thread and return its result; for work that cannot be part of a tick."""
+        """Run a call on the thread that commits, after what it was given before, and return its result."""
         return await self._thread.run(asyncio.get_running_loop(), copy_context().run, call)
+
+    async def run_apart(self, call: Callable[[], Any]) -> Any:
+        """Run a call on a thread of its own and return its result; for work that cannot be part of a tick.
+
+        It can take long, and functions of the caller in it can wait for what other tasks write or read.
+        """
+        thread = _Thread()
+        future = thread.run(asyncio.get_running_loop(), copy_context().run, call)
+        thread.close()
+        return await future
 
     def close(self) -> None:
         """Stop the writer thread once it is idle."""
@@ -64,7 +80,7 @@ class AsyncWriter:
 
 
 class _Thread:
-    """The thread that calls into the engine for all loops; the first call starts it."""
+    """A thread that calls into the engine, such as the one that commits for all loops; the first call starts it."""
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = self._new_executor()

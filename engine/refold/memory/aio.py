@@ -1,6 +1,6 @@
 """Handles for asyncio: reads return at once, searches are awaited, and mutations are awaited until they are durable.
 
-The writes of many tasks are grouped: one flush, one hop to a thread.
+The writes of many tasks are grouped: one flush, one hop to a thread. What takes long runs on other threads.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast
 
+from refold import checks
 from refold.embedders import MissingVectors, PreparedCall
 from refold.engine import batch as batches
 from refold.engine.batch import Batch
@@ -70,16 +71,17 @@ def write_verb(
 def thread_verb(
     verb: Callable[Concatenate[H, P], R], name: str = ""
 ) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
-    """Wrap a method that is slow, or that cannot be part of a batch, as a coroutine function that runs on a thread.
+    """Wrap a method that is slow, or that cannot be part of a batch, as a coroutine function.
 
-    ``name`` is the name of the method in the error that an open batch raises.
+    It runs on a thread of its own, so that no other task waits for it. ``name`` is the name of the method in the error
+    that an open batch raises.
     """
 
     @wraps(verb)
     async def hop(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
         # Before the hop, because the thread cannot see this task's batch.
         batches.check_no_batch(self.core.engine, name or f"a {verb.__name__}")
-        result: R = await self.core.async_writer.run(partial(verb, self.plain, *arguments, **options))
+        result: R = await self.core.async_writer.run_apart(partial(verb, self.plain, *arguments, **options))
         return result
 
     return hop
@@ -150,7 +152,7 @@ def embed_verb(
 def search_verb(
     verb: Callable[Concatenate[H, P], R],
 ) -> Callable[Concatenate[AsyncHandle[H], P], Coroutine[Any, Any, R]]:
-    """Wrap a search as a coroutine function: a thread embeds the query and compares; in a batch, it only embeds."""
+    """Wrap a search, or a long read, as a coroutine function on a thread; in a batch, a thread only embeds."""
 
     @wraps(verb)
     async def search(self: AsyncHandle[H], /, *arguments: P.args, **options: P.kwargs) -> R:
@@ -311,6 +313,7 @@ class AsyncState(AsyncHandle[ScopedState]):
     set = write_verb(ScopedState.set)
     delete = write_verb(ScopedState.delete)
     pop = write_verb(ScopedState.pop)
+    update = write_verb(ScopedState.update)
     setdefault = write_verb(ScopedState.setdefault)
     blame = thread_verb(ScopedState.blame)
     get = read_verb(ScopedState.get)
@@ -550,6 +553,14 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     ) -> None:
         await self.close()
 
+    if TYPE_CHECKING:
+        add = embed_verb(memory.Memory.add)
+        upsert = embed_verb(memory.Memory.upsert)
+        search = search_verb(memory.Memory.search)
+        recall = embed_verb(memory.Memory.recall)
+    else:
+        add, upsert, search, recall = map(memory.Shortcut, ("add", "upsert", "search", "recall"))
+
     conversation = handle_verb(AsyncConversation, memory.Memory.conversation)
     project = handle_verb(AsyncProject, memory.Memory.project)
     profile = handle_verb(AsyncProfile, memory.Memory.profile)
@@ -560,7 +571,16 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     files = handle_verb(AsyncFiles, memory.Memory.files)
     acting = read_verb(memory.Memory.acting)
     batch = handle_verb(AsyncBatch, memory.Memory.batch)
+    conversations = search_verb(memory.Memory.conversations)
+    projects = search_verb(memory.Memory.projects)
+    profiles = search_verb(memory.Memory.profiles)
+    journals = search_verb(memory.Memory.journals)
+    tables = search_verb(memory.Memory.tables)
+    snapshots = search_verb(memory.Memory.snapshots)
     forks = read_verb(memory.Memory.forks)
+    stats = search_verb(memory.Memory.stats)
+    subscribe = read_verb(memory.Memory.subscribe)
+    events = read_verb(memory.Memory.events)
     event = read_verb(memory.Memory.event)
     search_messages = search_verb(memory.Memory.search_messages)
     bisect = thread_verb(memory.Memory.bisect)
@@ -571,12 +591,19 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
     why = thread_verb(memory.Memory.why)
     blame = thread_verb(memory.Memory.blame)
     influence = thread_verb(memory.Memory.influence)
+    diff = thread_verb(memory.Memory.diff)
+    state_hash = thread_verb(memory.Memory.state_hash)
+    replay_hash = thread_verb(memory.Memory.replay_hash)
+    health = thread_verb(memory.Memory.health)
+    verify = thread_verb(memory.Memory.verify, "a check of the store")
     show = thread_verb(memory.Memory.show, "showing a context")
     rebuild = thread_verb(memory.Memory.rebuild, "building a context again")
     snapshot = thread_verb(memory.Memory.snapshot)
     restore = thread_verb(memory.Memory.restore, "a restore of the whole memory")
     erase = thread_verb(memory.Memory.erase, "an erasure")
     backup = thread_verb(memory.Memory.backup)
+    export = thread_verb(memory.Memory.export, "an export")
+    load = thread_verb(memory.Memory.load)
     reembed = thread_verb(memory.Memory.reembed, "embedding a memory anew")
     _fork = thread_verb(memory.Memory.fork, "a fork of the memory")
 
@@ -587,7 +614,13 @@ class AsyncMemory(AsyncHandle[memory.Memory]):
             block = AsyncBatch(self.core, attempt.batch())
             try:
                 async with block:
-                    result = await function()
+                    pending = function()
+                    if not isinstance(cast("object", pending), Awaitable):
+                        checks.invalid(
+                            f"transact takes an async function, but {checks.brief(function)} returned "
+                            f"{checks.brief(pending)}; call await asyncio.to_thread(memory.transact, function)"
+                        )
+                    result = await pending
                     attempt.has_run = True
             except WrongVersion as error:
                 attempt.check(error)

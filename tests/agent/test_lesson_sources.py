@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.agent import extract
+from refold.agent import CallableProvider, extract
 from refold.agent.providers import JsonResult
 from refold.message import Message
 
@@ -176,3 +176,29 @@ def test_an_answer_to_an_erased_question_and_messages_of_a_base_are_cited(memory
     learner = Learner(bob_likes_nuts=[1])
     assert len(extract(fork, learner, memory=memory).ids) == 1
     assert memory.project("acme").list()[-1].speaker == "bob"
+
+
+def test_a_fact_in_another_language_is_quoted_from_the_message_that_the_model_names(memory: Memory) -> None:
+    chat = memory.conversation("a", project="home")
+    said = [
+        chat.append("user", text)
+        for text in (
+            "えびや蟹にアレルギーがあります。",
+            "毎週水曜日の夜7時に稽古があります。",
+            "ゴミの日は月曜と木曜です",
+        )
+    ]
+    items = [
+        {"content": "Is allergic to shellfish", "messages": [1]},
+        {"content": "Takes part in training every Wednesday", "messages": [2]},
+        {"content": "Plays chess", "messages": [9]},
+    ]
+    prompts: list[str] = []
+    provider = CallableProvider(lambda messages, *_: prompts.append(messages[0]["content"]) or items)
+    extract(chat, provider, memory=memory)
+    assert "- language: write content and keywords in the language of the conversation\n" in prompts[0]
+    quotes = [entry.source_context for entry in memory.project("home").list()]
+    assert quotes == [f"user: {said[number].content}" for number in (0, 1, 2)], "the newest if the model names none"
+    assert len(memory.project("home").list()) == 3
+    memory.erase([said[2]])
+    assert memory.project("home").list() == [], "in doubt a memory cites more"

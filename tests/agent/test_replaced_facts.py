@@ -88,7 +88,7 @@ def test_a_fact_that_replaces_nothing_is_added(memory: Memory, number: Any) -> N
 def test_a_memory_is_replaced_once(memory: Memory) -> None:
     memory.project("acme").add("The user lives in Hamburg.")
     chat = said(memory, "a", "We moved to Leipzig.")
-    extracted = learn(memory, chat, LEIPZIG | {"replaces": "1"}, {"content": "They live in flat 7.", "replaces": 1})
+    extracted = learn(memory, chat, LEIPZIG | {"replaces": "#1"}, {"content": "They live in flat 7.", "replaces": 1})
     assert contents(memory) == ["The user lives in Leipzig.", "They live in flat 7."]
     assert len(extracted.dropped) == 1
 

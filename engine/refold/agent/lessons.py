@@ -183,7 +183,7 @@ def _replaced_number(fields: Mapping[str, Any]) -> int:
 
 def _number(value: object) -> int:
     """Return a number that a model gave, -1 for what is none."""
-    text = str(value).strip() if isinstance(value, (int, str)) else ""
+    text = str(value).strip().removeprefix("#") if isinstance(value, (int, str)) else ""
     return int(text) if text.isdecimal() and len(text) <= _NUMBER_CHARS_MAX else -1
 
 

@@ -131,7 +131,9 @@ class Material:
         replies = (place for place in cited if not is_question(self.messages[place]))
         asked = {seq for place in replies for seq in self._turns[place].questions}
         sources = _source_seqs(notes, asked.union(self.messages[place].seq for place in cited))
-        quoted = self._best(terms, weights, cited)
+        # A fact in another language has no word of what was said: only the model knows where it comes from.
+        places = {number - 1 for number in numbers} & cited
+        quoted = self._best(terms, weights, cited if weights or not places else places)
         if quoted is None:
             occurred_ns = self.messages[-1].occurred_ns if self.messages else None
             return Provenance(sources, None, occurred_ns, self._speaker(None))

@@ -328,7 +328,7 @@ def extract(
             material = Material.of(chat, page, read, before)
             own = {each.id: each.content for each in recalled if each.speaker in {None, *material.speakers}}
             lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=own, known=known, profile=facts)
-            lessons = without_examples(lessons, _EXAMPLES, _said(session, [*before, *page]))
+            lessons = without_examples(lessons, _EXAMPLES, _session_text(session, [*before, *page]))
             lessons = _without_others(lessons, [each for each in recalled if each.id not in own], material)
             lessons = replace(lessons, dropped=(*_cut_messages(page), *lessons.dropped))
             written = _write(memory, store, chat, lessons, material, erased=erased, provider=provider.id)
@@ -471,7 +471,7 @@ def _turn_before(chat: Conversation, page: Sequence[Message]) -> list[Message]:
     return [*turn[-1:], *turn[-2::-1][-_BEFORE_COUNT_MAX:]]
 
 
-def _said(session: SessionSummary, messages: Sequence[Message]) -> str:
+def _session_text(session: SessionSummary, messages: Sequence[Message]) -> str:
     return "\n".join((session.task_description, *session.key_findings, *map(spoken_text, messages)))
 
 

@@ -190,18 +190,18 @@ def _number(value: object) -> int:
 def _items(answer: object) -> list[object]:
     """Return the proposed items: of an array, of an object with one, or of several such objects."""
     if isinstance(answer, list):
-        wrapped = ((each, _listed(each)) for each in cast("list[object]", answer))
+        wrapped = ((each, _array_in(each)) for each in cast("list[object]", answer))
         return [item for each, items in wrapped for item in ([each] if items is None else items)]
     fields = cast("dict[str, object]", answer) if isinstance(answer, dict) else None
     lone_item: list[object] | None = [] if fields == {} else [answer] if fields and "content" in fields else None
-    items = _listed(fields) if lone_item is None else lone_item
+    items = _array_in(fields) if lone_item is None else lone_item
     if items is None:
         got = checks.brief(cast("object", answer))
         raise NoJson(f"Failed to parse memory extraction JSON: expected an array, got {got}")
     return items
 
 
-def _listed(answer: object) -> list[object] | None:
+def _array_in(answer: object) -> list[object] | None:
     """Return the array in an object, `None` if it has none."""
     fields = cast("dict[str, object]", answer) if isinstance(answer, dict) else {}
     items = None if "content" in fields else next((fields[name] for name in _LISTS if name in fields), None)

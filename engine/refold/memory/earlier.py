@@ -225,7 +225,7 @@ class EarlierMessages:
             assert row is not None, "a match is a row"
             opening, is_answered = rows[match.look].opening_of(row), rows[match.look].is_answered_question(row)
             earlier.append(each._replace(opening=opening, is_answered=is_answered, is_end=match.is_end))
-        withheld = self._withheld(earlier)
+        withheld = self._find_withheld(earlier)
         kept = [each for each in earlier if not (each in withheld or newest.is_retracted(each.message, end))]
         lost = {each.opening for each in earlier} - {each.opening for each in kept}
         return [
@@ -234,7 +234,7 @@ class EarlierMessages:
             if (each.message.seq, each.place) not in lost or not answers.is_asking(text_of(each.message))
         ]
 
-    def _withheld(self, earlier: Sequence[Earlier]) -> list[Earlier]:
+    def _find_withheld(self, earlier: Sequence[Earlier]) -> list[Earlier]:
         """Return those of messages that are not to be remembered, or that answer such a one."""
         openings = {each.opening for each in earlier if each.opening is not None and not is_question(each.message)}
         places = {
@@ -282,7 +282,7 @@ class EarlierMessages:
             return _mismatch(looks, rows, query, reason)
         if any((each.message.seq, each.place) in own for each in self._current(newest, end, looks, found)):
             return ""
-        if self._withheld([message]):
+        if self._find_withheld([message]):
             return "the user asked not to remember it"
         is_taken_back = all(newest.is_retracted(each.message, end) for each in read(self._reader, places))
         return "what it said was taken back" if is_taken_back else "the answer to it was taken back"

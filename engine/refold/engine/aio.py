@@ -45,14 +45,14 @@ class AsyncWriter:
 
     def submit(self, verb: Callable[[], Any]) -> "asyncio.Future[Any]":
         """Queue a verb and return a future that resolves to its result once its events are durable."""
-        running = asyncio.get_running_loop()
-        if self._last is None or self._last.running is not running:
+        running, loop = asyncio.get_running_loop(), self._last  # Another thread may replace the last one meanwhile.
+        if loop is None or loop.running is not running:
             loop = self._loops.get(running)
             if loop is None:
                 self._forget_closed_loops()
                 loop = self._loops[running] = _Loop(running, self._engine, self._thread)
             self._last = loop
-        return self._last.submit(verb)
+        return loop.submit(verb)
 
     def _forget_closed_loops(self) -> None:
         """Forget loops that have ended: a process may run one for each request."""

@@ -262,3 +262,107 @@ def test_the_runner_of_the_sdk_goes_on_where_it_was(tmp_path: Path) -> None:
         assert_sound(memory)
         assert "5432" not in str(run(RefoldSession("trip", memory).get_items()))
     assert b"5432" not in (tmp_path / "store" / "data.mdb").read_bytes()
+
+
+IMAGE = "data:image/png;base64," + "A" * 80_000
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "A" * 40}
+SAID = {
+    "type": "message",
+    "id": "msg_1",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "It is there.", "annotations": []}],
+}
+PAIRS: list[tuple[Any, Any]] = [
+    (CALL, RESULT),
+    (CALL, RESULT | {"output": [{"type": "input_text", "text": "Here:"}, {"type": "input_image", "image_url": IMAGE}]}),
+    (
+        {"type": "computer_call", "id": "cu", "call_id": "c1", "action": {"type": "click", "x": 1, "y": 2}},
+        {
+            "type": "computer_call_output",
+            "call_id": "c1",
+            "output": {"type": "computer_screenshot", "image_url": IMAGE},
+        },
+    ),
+    (
+        {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}},
+        {"type": "shell_call_output", "call_id": "c1", "output": [{"stdout": "a.txt", "outcome": {"type": "exit"}}]},
+    ),
+    (
+        {"type": "local_shell_call", "id": "l1", "call_id": "c1", "action": {"type": "exec"}, "status": "completed"},
+        {"type": "local_shell_call_output", "id": "c1", "output": "a.txt"},
+    ),
+    (
+        {"type": "custom_tool_call", "call_id": "c1", "name": "code", "input": "1 + 1"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "2"},
+    ),
+    (
+        {"type": "mcp_approval_request", "id": "a1", "name": "pay", "arguments": "{}", "server_label": "bank"},
+        {"type": "mcp_approval_response", "approval_request_id": "a1", "approve": True},
+    ),
+]
+KINDS = [call["type"] for call, _ in PAIRS]
+
+
+@pytest.mark.parametrize(("call", "output"), PAIRS, ids=KINDS)
+@pytest.mark.parametrize("before", [[], [REASONING], [REASONING, SAID]], ids=len)
+def test_a_call_its_result_and_the_reasoning_before_it_stay_together(before: list[Any], call: Any, output: Any) -> None:
+    async def main() -> None:
+        turn = [*before, call, output]
+        memory = Memory()
+        session = RefoldSession("s", memory)
+        await session.add_items([{"role": "user", "content": "Where?"}, *turn, {"role": "user", "content": "And now?"}])
+        chat = memory.conversation("s")
+        assert [message.role for message in chat.window()] == ["user", "assistant", "tool", "user"]
+        assert sum(message.tokens for message in chat.window()) < 1_300, "an image is no text"
+        for form in ("openai", "openai-responses", "anthropic", "gemini", "ollama"):
+            assert "there is no result" not in str(chat.messages(form))
+        sent = await session.get_items()
+        assert sent[1:-1] == turn
+        for tokens in range(chat.token_count(), 0, -1 if chat.token_count() < 400 else -100):
+            chat.set_window_tokens(tokens)
+            left = [item for item in await session.get_items() if "content" not in item or item == SAID]
+            assert left in ([], turn)
+
+    run(main())
+
+
+@pytest.mark.parametrize(("call", "output"), PAIRS, ids=KINDS)
+def test_the_items_of_one_message_are_popped_one_by_one(call: Any, output: Any) -> None:
+    async def main() -> None:
+        session = RefoldSession("s", Memory())
+        items = [REASONING, SAID, call, CALL | {"call_id": "c9"}, output, REASONING, SAID]
+        await session.add_items(items)
+        while items:
+            assert await session.get_items() == items
+            assert await session.pop_item() == items.pop()
+
+    run(main())
+
+
+@pytest.mark.parametrize(("call", "output"), PAIRS, ids=KINDS)
+def test_an_erased_result_leaves_what_a_model_takes(call: Any, output: Any) -> None:
+    async def main() -> None:
+        memory = Memory()
+        session = RefoldSession("s", memory)
+        await session.add_items([{"role": "user", "content": "Where?"}, REASONING, call, output])
+        memory.erase([memory.conversation("s").window()[-1]])
+        _, *left = await session.get_items()
+        is_function = call["type"] == "function_call"
+        assert left == ([REASONING, call, RESULT | {"output": ""}] if is_function else [])
+
+    run(main())
+
+
+def test_a_screenshot_leaves_the_rest_of_the_session(memory: Memory) -> None:
+    async def main() -> None:
+        session = RefoldSession("s", memory, window_tokens=8_000)
+        items = [{"role": "user", "content": "I am Ann."}, *PAIRS[1]]
+        await session.add_items(items)
+        assert await session.get_items() == items
+        await session.add_items(
+            [CALL | {"call_id": "c2"}, RESULT | {"call_id": "c2", "output": "a line of a log\n" * 9_000}]
+        )
+        assert await session.get_items() == items, "no other could make room for this result"
+
+    run(main())

@@ -321,13 +321,14 @@ def _contents_of(message: Message, metadata: Item) -> list[Item]:
     content = message.content
     if message.tool_call_id is not None:
         rest = dict(metadata.get(_RESULT, {}))
-        text, *media = [content[0]["text"], *content[1:]] if isinstance(content, list) else [content or ""]
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+        text, media = str(blocks[0]["text"]), blocks[1:]
         value = _value(text, rest)
         items = rest.pop("items", [{"type": "text", "text": text}])
         left = iter(media)
         items = items and [_join(next(left), each) if media and _is_media(each) else each for each in items]
         return [{"type": "function_result", "call_id": message.tool_call_id, "result": value, "items": items, **rest}]
-    blocks: list[Item] = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     contents = [_join(*pair) for pair in zip(blocks, metadata.get(_BLOCKS, [{}] * len(blocks)), strict=True)]
     calls = message.tool_calls or []
     rests: list[Item] = metadata.get(_CALLS, [{}] * len(calls))

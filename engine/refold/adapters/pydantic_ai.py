@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from refold import Conversation, Memory, Message, Receipt
 from refold.adapters.erasure import erase
@@ -305,18 +305,18 @@ def _prompt(content: Any) -> "str | list[dict[str, Any]]":
     """Return what a prompt says: a text, or blocks for a list of texts and media."""
     if isinstance(content, str):
         return content
-    items: list[Any] = content if isinstance(content, list) else [content]
+    items = cast("list[Any]", content) if isinstance(content, list) else [content]
     return [_block(each) for each in items if not _is_kind(each, "cache-point")]
 
 
 def _result(content: Any) -> "str | list[dict[str, Any]]":
     """Return what a tool returned: a text, other data as JSON, or blocks if there are media among it."""
-    items: list[Any] = content if isinstance(content, list) else [content]
+    items = cast("list[Any]", content) if isinstance(content, list) else [content]
     return [_block(each) for each in items] if any(map(_is_media, items)) else _json_text(content)
 
 
 def _is_kind(value: Any, *kinds: str) -> bool:
-    return isinstance(value, dict) and value.get("kind") in kinds
+    return isinstance(value, dict) and cast("dict[str, Any]", value).get("kind") in kinds
 
 
 def _is_media(value: Any) -> bool:

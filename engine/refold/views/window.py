@@ -258,10 +258,10 @@ class Window:
             if newest.tokens > room:
                 self.remove(newest.id)
             return
-        leader_id = None if newest is None else self.owners.get(newest.id, newest.id)
-        is_any = leader_id is None or leader_id in self.pinned
+        leader_id = "" if newest is None else self.owners.get(newest.id, newest.id)
+        is_one = newest is not None and leader_id not in self.pinned
         sizes: dict[str, int] = {}
-        for message in self.live() if is_any else self.members.get(leader_id, ()):
+        for message in self.members.get(leader_id, ()) if is_one else self.live():
             owner = self.owners.get(message.event.id, message.event.id)
             sizes[owner] = sizes.get(owner, 0) + message.event.tokens
         for each, size in sizes.items():

@@ -228,3 +228,11 @@ def test_exports_are_the_same_bytes_in_every_memory(memory: Memory) -> None:
         for form in ("to_openai", "to_openai_responses", "to_anthropic", "to_gemini", "to_ollama", "to_mcp"):
             first, second = (msgspec.json.encode(getattr(one.tools, form)()) for one in (memory, other))
             assert first == second
+
+
+def test_a_session_says_what_it_holds(memory: Memory) -> None:
+    session = memory.conversation("chat-42").session
+    session.note_finding("The tests need a clock.")
+    session.record_call("read_file", {}, "ok")
+    session.record_call("read_file", {}, "ok")
+    assert repr(session) == "SessionMemory('chat-42', files=0, findings=1, calls=2)"

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from dataclasses import make_dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -34,6 +35,17 @@ def caller(memory: Memory, name: str = "A") -> Callable[..., Any]:
         return result.value
 
     return call
+
+
+def test_a_memory_that_can_only_be_read_is_searched_by_a_model(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        memory.conversation("A").append("user", "Which port?")
+        memory.project().add("The port is 5432.")
+        past = memory.at(memory.head)
+        (row,) = caller(past)("memory_search", query="port")["memories"]
+        assert row["content"] == "The port is 5432."
+    with Memory(tmp_path / "store", readonly=True) as memory:
+        assert caller(memory)("memory_search", query="port")["memories"] == [row]
 
 
 def echo(**options: Any) -> FunctionTool:

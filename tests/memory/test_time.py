@@ -390,3 +390,24 @@ class TestSnapshots:
             hashed = memory.state_hash()
             chat.snapshot("name")
             assert memory.state_hash() == hashed
+
+
+def test_nothing_is_read_after_a_seq_that_has_not_happened(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory, Memory(tmp_path / "store", readonly=True) as other:
+        chat = ticking(memory, Clock())
+        memory.project("p").add("a fact")
+        board = memory.board(session="chat")
+        for frozen in (None, 3):
+            head = memory.head if frozen is None else frozen
+            handles = (memory, chat, memory.project("p"), board)
+            for handle in handles if frozen is None else [each.at(frozen) for each in handles]:
+                assert list(handle.events(after=head)) == []
+                with pytest.raises(InvalidInput, match=f"after is {head + 1}, and the last event has seq {head}"):
+                    handle.events(after=head + 1)
+            there = chat if frozen is None else chat.at(frozen)
+            assert (there.history(after=head), list(there.replay(after=head))) == ([], [])
+            for read in (there.history, there.replay):
+                with pytest.raises(InvalidInput, match=f"the last event has seq {head}"):
+                    read(after=head + 1)
+        chat.append("user", "four", tokens=1)
+        assert list(other.events(after=memory.head)) == []

@@ -188,11 +188,14 @@ def _add_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, An
 
 
 def _search_memories(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
+    core, at = core_of(context.project)
+    if at is not None or not core.engine.reader.is_writable:
+        return look_up(arguments, context)
     return _rows(context, context.project.recall(**_search_options(arguments), conversation=context.conversation))
 
 
 def look_up(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    """Search the project's memories without recording the search, for a memory opened only for reading."""
+    """Search the project's memories without recording the search, for a memory that can only be read."""
     return _rows(context, context.project.search(**_search_options(arguments)))
 
 

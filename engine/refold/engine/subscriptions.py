@@ -162,7 +162,8 @@ class Subscriptions:
         head = self._reader.current_head()
         if after is not None and checks.count(after, "after") > head:
             raise InvalidInput(
-                f"after is {after}, and the last event has seq {head}; give a seq up to it, or None for from now on"
+                f"after is {checks.brief(after)}, and the last event has seq {head}; give a seq up to it, or None for "
+                f"from now on"
             )
         delivery = _Delivery(function, head if after is None else after, branch)
         with self._lock:

@@ -421,7 +421,7 @@ class Board:
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the board's own events with a seq greater than ``after``, each with its stamp."""
-        checks.count(after, "after")
+        self._core.check_after(after, self._at)
         return self._core.engine.reader.events(self._core.key(self._stream.scope.stream), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Board":

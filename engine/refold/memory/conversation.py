@@ -477,10 +477,10 @@ class Conversation(ConversationHandle):
         """Replace the content of a message in the window, and return the new message; the log keeps the old content.
 
         The message keeps its id, seq, place, role and pin, a tool's answer its call, and the message its name unless
-        another is given; all else that is not given is dropped. Groups are evicted if the message grew, and answers
-        leave if it no longer makes their calls. Reads at an earlier seq show the old content. Takes a message, its id
-        or its seq; raises ``NotFound`` if it has left the window, ``InvalidInput`` for an answer to another call, and
-        the errors of ``append``.
+        another is given; all else that is not given is dropped. The same content again appends nothing. Groups are
+        evicted if the message grew, and answers leave if it no longer makes their calls. Reads at an earlier seq show
+        the old content. Takes a message, its id or its seq; raises ``NotFound`` if it has left the window,
+        ``InvalidInput`` for an answer to another call, and the errors of ``append``.
 
         >>> message = chat.append("user", "Helo!")
         >>> chat.replace(message, "Hello!").content
@@ -580,7 +580,7 @@ class Conversation(ConversationHandle):
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the conversation's events with a seq greater than ``after``, each with its stamp."""
-        checks.count(after, "after")
+        self._core.check_after(after, self._at)
         return self._core.engine.reader.events(self._core.key(self._stream), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Conversation":
@@ -752,7 +752,7 @@ class Conversation(ConversationHandle):
         >>> [step.tokens for step in chat.replay()][:2]
         [0, 2]
         """
-        checks.count(after, "after")
+        self._core.check_after(after, self._at)
         end = self._at if until is None else seq_at(self._core.engine, until, self._at)
         return steps(self._core.engine, self._core.key(self._stream), self.at, after, end)
 

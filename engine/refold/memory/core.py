@@ -399,6 +399,19 @@ class Core:
             return [batch.transaction.events[place] for place in batch.transaction.answer_places(request)]
         return self.engine.reader.answer_events(request)
 
+    def check_after(self, after: object, at: int | None) -> int:
+        """Check and return the seq after which a read begins: no later than the head, or the seq of a frozen handle."""
+
+        def check(head: int) -> int:
+            seq, last = checks.count(after, "after"), head if at is None else at
+            if seq > last:
+                raise InvalidInput(
+                    f"after is {checks.brief(seq)}, and the last event has seq {last}; give a seq up to it"
+                )
+            return seq
+
+        return self.engine.check_at_head(check)
+
     def unchanged_seq(self, stream: str, request_id: str | None, call: tuple[Any, ...]) -> int | None:
         """Return the seq at which an answered request changed nothing; ``None`` if that was in this context's batch."""
         assert request_id is not None, "an answer without a request"

@@ -167,9 +167,9 @@ class Journal(Handle):
         assert isinstance(written_event, JournalAppended), written_event
         return core.date_note(Note(written_event.day, written_event.text, stamp.time_ns), stamp)
 
-    def day(self, day: "str | datetime.date") -> list[Note]:
+    def day(self, date: "str | datetime.date") -> list[Note]:
         """Return the notes of a day, in the order in which they were written."""
-        checked = day_of(day, "day")
+        checked = day_of(date, "date")
         return self._read(lambda state: [note for _, note in state.part(JOURNAL).days.get(checked, [])])
 
     def recent(self, days: int = 3) -> list[Note]:
@@ -401,7 +401,11 @@ class SessionMemory(ConversationHandle):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"SessionMemory({self._stream.partition('/')[2]!r})"
+        return f"SessionMemory({self._stream.partition('/')[2]!r}, {self._core.counts(self._counts)})"
+
+    def _counts(self) -> str:
+        work = self._core.read_written(self._stream, lambda state: state.part(WORK), self._at)
+        return f"files={len(work.files)}, findings={len(work.findings)}, calls={sum(work.calls.values())}"
 
     def _look(self, query: Callable[[Work], T]) -> T:
         return self._read(lambda state: query(state.part(WORK)))

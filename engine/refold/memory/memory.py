@@ -400,7 +400,7 @@ class Memory:
         )
 
     def show(self, context: Any) -> int:
-        """Record that a context was shown to a model, so that it can be rebuilt, and return the seq of that event."""
+        """Record that a context was shown to a model, each time that it is, to rebuild it; return the event's seq."""
         seq: int = call_extension("show", self, self._core, context)
         return seq
 
@@ -530,7 +530,7 @@ class Memory:
         return store.snapshot(self._core, name, self._at, parse_options(options))
 
     @mutation
-    def restore(self, snapshot: Snapshot | str, **options: Unpack[MutationOptions]) -> None:
+    def restore(self, name: Snapshot | str, **options: Unpack[MutationOptions]) -> None:
         """Restore everything to a snapshot of this memory or of a fork, in one commit; history stays.
 
         Contexts show no message that came after the snapshot. Settings and snapshot names stay: if a user has switched
@@ -538,7 +538,7 @@ class Memory:
         of this store's whole memory, and ``StoreBusy`` if other writers never pause.
         """
         self._refuse_frozen("restore")
-        store.restore(self._core, snapshot, parse_options(options))
+        store.restore(self._core, name, parse_options(options))
 
     @mutation
     def fork(
@@ -558,7 +558,7 @@ class Memory:
 
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
         """Return the events of all streams with ``after < seq <= until``, in order; a fork's events are in the fork."""
-        checks.count(after, "after")
+        self._core.check_after(after, self._at)
         last = self._at if until is None else seq_at(self._core.engine, until, self.head)
         return self._core.engine.reader.all_events(after, last, self._core.branch)
 

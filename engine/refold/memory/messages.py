@@ -207,7 +207,7 @@ def _read_matches(core: Core, pending: Sequence[Recorded], matches: Sequence[Mes
 
 def history(core: Core, stream: str, at: int | None, after: object, before: object, limit: object) -> list[Message]:
     """Return the messages of a conversation between two seqs, oldest first; ``limit`` keeps the newest."""
-    first = checks.count(after, "after")
+    first = core.check_after(after, at)
     until = None if before is None else checks.count(before, "before") - 1
     count = None if limit is None else checks.count(limit, "limit")
     return list(islice(_newest_first(core, stream, at, first, until), count))[::-1]

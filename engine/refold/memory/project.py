@@ -393,7 +393,7 @@ class Project:
 
     def events(self, after: int = 0) -> Iterator[Recorded]:
         """Return the project's events with a seq greater than ``after``, each with its stamp."""
-        checks.count(after, "after")
+        self._core.check_after(after, self._at)
         return self._core.engine.reader.events(self._core.key(self._stream.name), after, self._at)
 
     def at(self, at: "int | datetime.datetime") -> "Project":

@@ -65,7 +65,8 @@ def blame(
     ``of`` is scratchpad, state or board (all three of a ``conversation``), profile, setting, file (``key`` is its path)
     or skill (a learned one). For a file or a skill, the values are its current lines, or with ``line`` those that one
     line had. Without ``of``, the first of these kinds that ever had the key is used. ``name`` names the profile, the
-    files or the skill library. For a key that never existed, the list is empty.
+    files or the skill library. For a key that never existed there, the list is empty: without a ``conversation``, those
+    of conversations are not looked at; ``why(key)`` finds them.
 
     >>> from refold import Memory
     >>> memory = Memory()

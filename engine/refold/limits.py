@@ -324,7 +324,7 @@ JSON_BEGINNINGS_COUNT_MAX: Final = 64  # Brackets of a model's answer at which a
 
 # Extraction.
 EXTRACTED_CONTEXT_CHARS_MAX: Final = 300  # The words of a conversation that are kept with a memory made from them.
-EXTRACTED_CHARS_MAX: Final = 2_000  # One extracted memory; a longer one is not a concise statement.
+EXTRACTED_CHARS_MAX: Final = 2_000  # One memory by a model; a longer one is not a concise statement.
 EXTRACTED_COUNT_MAX: Final = 50  # Memories of one extraction.
 # Characters of a conversation in one question to a model; a longer one is read in pages.
 EXTRACTION_CHARS_MAX: Final = 24_000

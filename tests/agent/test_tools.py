@@ -204,8 +204,29 @@ def test_what_was_said_is_found_in_the_conversation_of_the_host(memory: Memory) 
     assert max(len(row["content"]) for row in every) == 2_000
     assert len(call("conversation_search", query="raven", top_k=2)["messages"]) == 2
     assert call("conversation_search", query=" ").startswith("Error: invalid input: query is empty")
-    assert call("conversation_search", query="which code?", conversation="B")["messages"] == [said]
+    # No argument is dropped that seems to choose something.
+    assert "unknown field: conversation; there are query, top_k" in call(
+        "conversation_search", query="x", conversation="B"
+    )
+    assert "unknown field: project" in call("memory_add", content="Ada likes tea.", project="other")
     assert memory.head == head
+
+
+def test_a_long_memory_does_not_flood_a_search(memory: Memory) -> None:
+    call, project = caller(memory), memory.project()
+    refusal = call("memory_add", content="ERROR in module foo; " * 20_000)
+    assert "content is 420,000 characters, over 2,000; give what matters of it" in refusal
+    assert call("journal_append", text="x" * 8_001).startswith("Error: invalid input: text is 8,001 characters")
+    added = call("memory_add", content="Deploys happen on Tuesdays. " * 70)["id"]
+    assert "over 2,000" in call("memory_update", id=added, content="long " * 500)
+    # A host may add what it likes.
+    for number in range(40):
+        project.add(f"The build log {number:02} says: " + "ERROR in module foo; " * 2_000)
+    found = call("memory_search", query="When do deploys happen?", top_k=50)
+    assert found["memories"][0]["content"] == "Deploys happen on Tuesdays. " * 70
+    assert found["memories"][1]["content"].endswith("... (40,023 more characters)")
+    assert len(found["memories"]) + found["left_out"] == 41
+    assert sum(len(row["content"]) for row in found["memories"]) <= 32_000
 
 
 def test_a_search_of_the_conversation_does_not_find_searches(memory: Memory) -> None:

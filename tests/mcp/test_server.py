@@ -244,6 +244,21 @@ def test_a_search_is_recorded_where_it_may_be(memory: Memory) -> None:
     assert [entry.access_count for entry in memory.project().list()] == [2]
 
 
+def test_a_long_memory_does_not_flood_a_client(memory: Memory) -> None:
+    memory.project().add("Deploys happen on Tuesdays.")
+    memory.project().add("The build log says: " + "ERROR in module foo; " * 20_000)
+
+    async def use(client: Client) -> None:
+        found = await call(client, "memory_search", {"query": "When do we deploy?"})
+        assert len(str(found)) < 4_000
+        recalled = await prompt(client, "recall", {"query": "When do we deploy?"})
+        assert "Tuesdays" in recalled
+        assert len(recalled) < 4_000
+        assert "unknown field: project" in await error(client, "memory_add", {"content": "x", "project": "other"})
+
+    using(memory, use, conversation="chat")
+
+
 # Tools that were registered beside the built-in ones.
 
 

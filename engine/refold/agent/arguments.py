@@ -96,7 +96,8 @@ def check_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any], whe
             if value is not None and isinstance(properties[field], dict):
                 _check_value(value, properties[field], where + field, depth + 1)
         elif schema.get("additionalProperties") is False:
-            checks.invalid(f"unknown field: {where}{field}")
+            known = ", ".join(name for name, each in properties.items() if each is not False)
+            checks.invalid(f"unknown field: {where}{field}" + (f"; there are {known}" if known else ""))
 
 
 def _allows_null(schema: object) -> bool:

@@ -1,7 +1,7 @@
 """The built-in tools of every memory, in the order shown to models, and the file-like memory tool."""
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from refold.agent.tools import FunctionTool, ToolContext, ToolFailed, ToolRefuse
 from refold.entry import said_by
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.fold import State
-from refold.limits import NOTES_CHARS_DEFAULT
+from refold.limits import EXTRACTED_CHARS_MAX, MEMORIES_CHARS_DEFAULT, NOTES_CHARS_DEFAULT
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.files import Files
@@ -176,7 +176,7 @@ def _delete_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, A
 def _add_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     importance = arguments.get("importance")
     entry = context.project.add(
-        _content(arguments, "content"),
+        _content(arguments, "content", EXTRACTED_CHARS_MAX),
         category=arguments.get("category") or "fact",
         keywords=arguments.get("keywords"),
         importance=0.5 if importance is None else importance,
@@ -209,21 +209,34 @@ def _search_options(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rows(context: ToolContext, hits: Hits) -> dict[str, Any]:
-    context.cite([hit.entry for hit in hits])
+    contents = fitting_texts(hit.entry.content for hit in hits)
+    shown, left_out = list(hits)[: len(contents)], len(hits) - len(contents)
+    context.cite([hit.entry for hit in shown])
     core, _ = core_of(context.project)
     rows = [
         {
             "id": hit.entry.id,
             "category": hit.entry.category,
-            "content": hit.entry.content,
+            "content": content,
             **({} if hit.entry.speaker in (None, context.user_name) else said_by(hit.entry.speaker) or {}),
             "learned": day_at(learned_ns(core, hit.entry) or core.engine.reader.now_ns(), core.timezone),
             "importance": round(hit.entry.importance, _SCORE_DIGITS),
             "score": round(hit.score, _SCORE_DIGITS),
         }
-        for hit in hits
+        for hit, content in zip(shown, contents, strict=True)
     ]
-    return {"memories": rows}
+    return {"memories": rows} | ({"left_out": left_out} if left_out else {})
+
+
+def fitting_texts(texts: Iterable[str]) -> list[str]:
+    """Return as many of the first texts as a model is shown of a search, each of them cut if it is long."""
+    cut = [
+        text
+        if len(text) <= EXTRACTED_CHARS_MAX
+        else f"{text[:EXTRACTED_CHARS_MAX]}... ({len(text) - EXTRACTED_CHARS_MAX:,} more characters)"
+        for text in texts
+    ]
+    return cut[: bisect_right(list(accumulate(map(len, cut))), MEMORIES_CHARS_DEFAULT)]
 
 
 def _update_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -231,7 +244,7 @@ def _update_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str,
     if not fields:
         checks.invalid(f"nothing to change; give one of {', '.join(_CHANGEABLE)}")
     if "content" in fields:
-        _content(arguments, "content")
+        _content(arguments, "content", EXTRACTED_CHARS_MAX)
     memory_id = _memory_id(arguments, context)
     context.project.update(memory_id, **fields, sources=context.sources())
     return {"status": "ok", "id": memory_id}
@@ -244,7 +257,7 @@ def _forget_memory(arguments: dict[str, Any], context: ToolContext) -> dict[str,
 
 
 def _append_note(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
-    text = _content(arguments, "text")
+    text = _content(arguments, "text", NOTES_CHARS_DEFAULT)
     note = context.memory.journal(context.journal_name).append(text, sources=context.sources())
     return {"status": "ok", "day": note.day}
 
@@ -272,10 +285,12 @@ def _read_notes(arguments: dict[str, Any], context: ToolContext) -> dict[str, An
     return {"first": first, "last": last, "notes": rows} | ({"left_out": left_out} if left_out else {})
 
 
-def _content(arguments: dict[str, Any], field: str) -> str:
+def _content(arguments: dict[str, Any], field: str, chars_max: int | None = None) -> str:
     value: str = arguments[field]
     if not value.strip():
         checks.invalid(f"{field} must not be empty")
+    if chars_max is not None and len(value) > chars_max:
+        checks.invalid(f"{field} is {len(value):,} characters, over {chars_max:,}; give what matters of it, concisely")
     return value
 
 
@@ -296,6 +311,10 @@ ADDS: Final = {"readOnlyHint": False, "destructiveHint": False, "idempotentHint"
 _CHANGES: Final = {"readOnlyHint": False, "destructiveHint": True, "idempotentHint": True, "openWorldHint": False}
 
 
+_OPEN_NAMES: Final = ("memory_write", "memory_read")
+"""The tools that take any arguments."""
+
+
 def _text(description: str) -> dict[str, Any]:
     return {"type": "string", "description": description}
 
@@ -309,6 +328,8 @@ def _tool(
     **properties: dict[str, Any],
 ) -> FunctionTool:
     schema = {"type": "object", "properties": properties} | ({"required": required.split()} if required else {})
+    # A dropped argument, such as the name of another project, would mislead the model about what was done.
+    schema |= {} if name in _OPEN_NAMES else {"additionalProperties": False}
     return FunctionTool(name, description, schema, function, annotations=hints)
 
 
@@ -321,7 +342,7 @@ _IMPORTANCE: Final = {"type": "number", "minimum": 0, "maximum": 1, "description
 _KEYWORDS: Final = {"type": "array", "items": {"type": "string"}, "description": "Words to find it by"}
 _ABOUT: Final[dict[str, dict[str, Any]]] = {"category": _CATEGORY, "importance": _IMPORTANCE, "keywords": _KEYWORDS}
 
-# They check their own arguments: the order of the checks and their texts are a contract.
+# They check their own arguments: the order of the checks and their texts are a contract, and so are the schemas.
 SCRATCHPAD_TOOLS: Final = (
     _tool(
         "memory_write",

@@ -212,7 +212,7 @@ def _recall(binding: Binding, chat: Conversation, arguments: Mapping[str, str]) 
         hits = project.search(query, top_k=RECALL_COUNT_DEFAULT)
     else:
         hits = project.recall(query, top_k=RECALL_COUNT_DEFAULT, conversation=chat)
-    lines = [f"- [{hit.entry.category}] {' '.join(hit.entry.content.split())}" for hit in hits]
+    lines = builtin.fitting_texts(f"- [{hit.entry.category}] {' '.join(hit.entry.content.split())}" for hit in hits)
     return _RECALLED.format(project=name, query=query, memories="\n".join(lines) or "(nothing is remembered)")
 
 

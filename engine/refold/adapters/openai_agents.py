@@ -130,9 +130,9 @@ class RefoldSession:
             for item in run:
                 made.append(_fields_of(item, calls))
                 calls |= {call["id"] for call in made[-1].get("tool_calls", ())}
-            await self._async_chat.append(**(made[0] if len(run) == 1 else self._joined(run, made)))
+            await self._async_chat.append(**(made[0] if len(run) == 1 else self._join_fields(run, made)))
 
-    def _joined(self, run: list[Item], made: Sequence[Item]) -> Item:
+    def _join_fields(self, run: list[Item], made: Sequence[Item]) -> Item:
         """Return the fields of the one message for items that a model made together, given with the fields of each."""
         blocks: list[Item] = []
         for content in [fields["content"] for fields in made if fields["content"]]:

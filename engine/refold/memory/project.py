@@ -286,8 +286,9 @@ class Project:
         An empty query browses by importance and recency. The search covers memories of the given ``categories``
         (default: all) and ``statuses`` whose importance is at least ``min_importance`` and whose ``metadata`` has the
         given values, compared as in JSON: ``True`` is not 1. ``ranking`` is one of ``refold.RANKINGS`` or your own.
-        Recency is relative to ``now``: by default the clock, or on a frozen handle the time of its seq. ``Hit.parts``
-        holds the raw signals that have a weight, or all of them with ``explain``.
+        Recency is relative to ``now``: by default the clock, or on a frozen handle the time of its seq. ``vector``
+        is that of the query by the model of the project's memories, on a frozen handle by the one of then.
+        ``Hit.parts`` holds the raw signals that have a weight, or all of them with ``explain``.
 
         If the best score is below ``floor``, nothing is found; 0 means no floor. By default, ``"hybrid"`` uses the
         embedder's floor, which ``Hits.floor`` reports, and drops scores of 0 or less; other rankings, and vectors of

@@ -114,7 +114,8 @@ class Stats(Struct, frozen=True):
 class SessionSummary(Struct, frozen=True):
     """A finished session: its task, files read as (path, lines, bytes), findings, calls by tool, and user turns.
 
-    The task is the one described, else the user's first message; ``outcome`` is the model's last text.
+    The task is the one described, else the user's first message; ``outcome`` is the model's last text. ``stop_reason``
+    says why the user's last message has no answer, and is empty if it has one.
     """
 
     session_id: str
@@ -125,6 +126,7 @@ class SessionSummary(Struct, frozen=True):
     total_turns: int
     success: bool
     outcome: str = ""
+    stop_reason: str = ""
 
 
 class Receipt(Struct, frozen=True):

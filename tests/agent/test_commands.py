@@ -384,7 +384,10 @@ def test_a_question_for_preferences_shows_all_of_them_and_nothing_else(memory: M
     assert part is not None
     _, asked_for, *lines = part.text.splitlines()
     assert asked_for.endswith("3 memories:")
-    assert lines == ["2026-11-18:", "- [PREF] Short commits.", "- [PREF] Answer in German.", "- [PREF] Use pnpm."]
+    assert lines == [
+        "Wed 2026-11-18:",
+        *(f"- [PREF] {text}" for text in ("Short commits.", "Answer in German.", "Use pnpm.")),
+    ]
     everything, _ = asked(memory, "List my memories")
     assert len(everything.memories) == 4
     found, _ = asked(memory, "What do you remember about the port?")

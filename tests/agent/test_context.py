@@ -50,10 +50,11 @@ def test_the_whole_text_is_this_one(memory: Memory) -> None:
         f"{INSTRUCTIONS}\n\n"
         "## Core Profile (Facts & Preferences)\n- **user_name**: Mike\n- **theme_preference**: dark mode\n\n"
         "Today is Wednesday, 2026-11-18.\n\n"
-        "## Recent Daily Notes\n# 2026-11-18\n\nChose LMDB.\nWrote tests.\n\n"
+        "## Recent Daily Notes\n# Wed 2026-11-18\n\nChose LMDB.\nWrote tests.\n\n"
         "## Project Memory\n"
-        "The following facts were learned from previous sessions; where two disagree, the later one holds:\n\n"
-        "2026-11-18:\n- [FACT] The API listens on port 8080.\n- [PREF] Use pnpm, not npm.\n\n"
+        'The following facts were learned from previous sessions; "I" is the user who said it, and where two disagree, '
+        "the later one holds:\n\n"
+        "Wed 2026-11-18:\n- [FACT] The API listens on port 8080.\n- [PREF] Use pnpm, not npm.\n\n"
         "[skill:rust]\nUse cargo.\n[/skill]"
     )
     volatile = (
@@ -97,15 +98,20 @@ def test_what_changes_often_is_in_the_message_of_the_user_until_it_is_answered(m
 
 def test_instructions_speak_of_the_tools_that_the_model_gets_and_of_no_others(memory: Memory, tmp_path: Path) -> None:
     chat = memory.conversation("c")
-    assert memory.context(chat).text == INSTRUCTIONS
-    assert memory.context(chat, tools=()).parts == ()
-    assert memory.context(chat, tools=["memory_set", "Bash"]).text == SET
+
+    def instructions(**options: Any) -> str:
+        part = memory.context(chat, **options).part("instructions")
+        return "" if part is None else part.text
+
+    assert instructions() == INSTRUCTIONS
+    assert instructions(tools=()) == ""
+    assert instructions(tools=["memory_set", "Bash"]) == SET
     for name in ("memory_add", "journal_append", "journal_read", "memory_write"):
         memory.tools.unregister(name)
-    assert memory.context(chat).text == SET
-    assert memory.rebuild(memory.show(memory.context(chat))).context.text == SET
+    assert instructions() == SET
+    assert memory.rebuild(memory.show(memory.context(chat))).context.parts[0].text == SET
     with memory.mirror(tmp_path / "mirror"):
-        assert memory.context(chat).text == f"{SET} {MIRROR}"
+        assert instructions() == f"{SET} {MIRROR}"
     with pytest.raises(InvalidInput, match="tools must be a list"):
         memory.context(chat, tools="memory_set")
 
@@ -125,8 +131,9 @@ def test_three_days_of_notes_the_newest_first(memory: Memory) -> None:
         memory.journal().append(f"note of {day}", day=day)
     part = memory.context(memory.conversation("c")).part("notes")
     assert part is not None
-    days = ("2026-11-18", "2026-11-17", "2026-11-16")
-    assert part.text == "## Recent Daily Notes\n" + "\n\n---\n\n".join(f"# {day}\n\nnote of {day}" for day in days)
+    days = ("Wed 2026-11-18", "Tue 2026-11-17", "Mon 2026-11-16")
+    pages = [f"# {day}\n\nnote of {day[-10:]}" for day in days]
+    assert part.text == "## Recent Daily Notes\n" + "\n\n---\n\n".join(pages)
 
 
 @pytest.mark.parametrize(
@@ -234,12 +241,12 @@ def test_of_two_facts_that_disagree_the_newer_one_stands_below_with_its_day(memo
             project.add(fact, occurred=day(month))
     old = project.add("The doctor is Weber", occurred=day(1))
     assert lines_of(memory, chat, query) == [
-        *("2026-01-01:", "- [FACT] The user lives in Hamburg", "- [FACT] The doctor is Weber"),
-        *("2026-06-01:", "- [FACT] The user lives in Leipzig", "- [FACT] The doctor is Lindner"),
+        *("Thu 2026-01-01:", "- [FACT] The user lives in Hamburg", "- [FACT] The doctor is Weber"),
+        *("Mon 2026-06-01:", "- [FACT] The user lives in Leipzig", "- [FACT] The doctor is Lindner"),
     ]
     memory.show(memory.context(chat, query=query))
     project.add("The standup is at ten", occurred=day(3))
-    assert lines_of(memory, chat, query)[-2:] == ["2026-03-01:", "- [FACT] The standup is at ten"], (
+    assert lines_of(memory, chat, query)[-2:] == ["Sun 2026-03-01:", "- [FACT] The standup is at ten"], (
         "others keep their place"
     )
     project.delete(old)
@@ -256,10 +263,10 @@ def test_the_day_of_a_memory_is_that_of_what_it_says() -> None:
         clock.advance(10 * 86_400)
         project.update(city, importance=0.9, metadata={"checked": True})
         project.approve(meal)
-        learned = ["2025-11-24:", "- [FACT] The user lives in Hamburg", "- [FACT] The user likes soup"]
+        learned = ["Mon 2025-11-24:", "- [FACT] The user lives in Hamburg", "- [FACT] The user likes soup"]
         assert lines_of(memory, chat, "Where?") == learned, "a review, or another importance, says nothing new"
         project.update(city, content="The user lives in Leipzig")
-        changed = ["2025-11-24:", learned[2], "2025-12-04:", "- [FACT] The user lives in Leipzig"]
+        changed = ["Mon 2025-11-24:", learned[2], "Thu 2025-12-04:", "- [FACT] The user lives in Leipzig"]
         assert lines_of(memory, chat, "Where?") == changed
         clock.advance(10 * 86_400)
         memory.reembed(Told())
@@ -275,11 +282,16 @@ def test_facts_of_a_merge_that_was_taken_apart_have_their_own_days_again() -> No
         clock.advance(10 * 86_400)
         merge = project.upsert("The user likes tea", threshold=0.1)
         assert merge.outcome == "merged"
-        joined = ["2025-12-04:", "- [FACT] The user likes soup | The user likes tea"]
+        joined = ["Thu 2025-12-04:", "- [FACT] The user likes soup | The user likes tea"]
         assert lines_of(memory, chat, "What?") == joined
         clock.advance(10 * 86_400)
         project.unmerge(merge)
-        apart = ["2025-11-24:", "- [FACT] The user likes soup", "2025-12-04:", "- [FACT] The user likes tea"]
+        apart = [
+            "Mon 2025-11-24:",
+            "- [FACT] The user likes soup",
+            "Thu 2025-12-04:",
+            "- [FACT] The user likes tea",
+        ]
         assert lines_of(memory, chat, "What?") == apart
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold import Context, InvalidInput, LimitExceeded, Memory
+from refold import Context, Conversation, InvalidInput, LimitExceeded, Memory
 from refold.agent import ContextBudget, parts
 from refold.entry import MemoriesRecalled
 from tests.support.memories import Clock, assert_sound
@@ -64,7 +64,7 @@ def test_a_budget_that_is_not_used_up_by_messages_goes_to_the_parts_and_the_othe
     assert 250 < sum(part.tokens for part in half.parts) <= 350
     memory.project("acme").clear()
     bare = memory.context(memory.conversation("d"), budget=700, tools=(), journal="empty")
-    assert (bare.parts, bare.tokens) == ((), 0)
+    assert [part.name for part in bare.parts] == ["today"]
 
 
 def test_the_oldest_of_a_part_leaves_first_and_the_part_says_how_many(memory: Memory) -> None:
@@ -129,11 +129,11 @@ def test_a_call_and_its_answers_stay_together_and_the_users_last_words_stay(memo
         calls = [{"id": f"c{number}", "function": {"name": "f", "arguments": "{}"}}]
         chat.append("assistant", None, tool_calls=calls, tokens=20)
         chat.append("tool", f"answer {number}", tool_call_id=f"c{number}", tokens=30)
-    context = memory.context(chat, budget=150, tools=())
+    context = memory.context(chat, budget=161, tools=())
     assert [message.content for message in context.window] == ["the question", None, "answer 2", None, "answer 3"]
     assert context.left_out == {"window": 5}
     chat.pin(chat.window()[0])
-    pinned = memory.context(chat, budget=150, tools=())
+    pinned = memory.context(chat, budget=161, tools=())
     assert [message.content for message in pinned.window] == ["old", "the question", None, "answer 3"]
 
 
@@ -242,7 +242,9 @@ def assert_nothing_forged(context: Context) -> None:
     messages = context.part("messages")
     if messages is not None:
         entries = [line for line in messages.text.splitlines()[3:] if not line.startswith("  ")]
-        assert all(re.match(r"\d{4}-\d\d-\d\d:$|- (?:user|assistant): |\(1 less relevant", line) for line in entries)
+        assert all(
+            re.match(r"\w{3} \d{4}-\d\d-\d\d:$|- (?:user|assistant): |\(1 less relevant", line) for line in entries
+        )
         assert sum(line.startswith("- ") for line in entries) == len(context.seqs)
     assert "\x1b" not in text
     outside = "\n".join(part.text for part in context.parts if part.name != "skills")
@@ -285,6 +287,51 @@ def test_nothing_is_forged_whatever_it_is_put_together_of(pieces: list[str], mor
         small = memory.context(chat, budget=tokens)
         assert small.tokens <= tokens
         assert memory.rebuild(memory.show(small)).matches
+
+
+# Facts that have nothing to do with the question.
+
+
+def many_facts(memory: Memory) -> Conversation:
+    project = memory.project("acme")
+    for number in range(150):
+        about = ("boat", "garden", "piano")[number % 3]
+        project.add(f"The {about} has number {number}", importance=number / 150)
+    for number in range(20):
+        project.add(f"Write rule {number} in capitals", category="convention", importance=0.1)
+    return memory.conversation("c", project="acme")
+
+
+def shown(context: Context) -> list[str]:
+    part = context.part("memories")
+    return [] if part is None else [line for line in part.text.splitlines() if line.startswith("- ")]
+
+
+def test_of_many_facts_only_those_about_the_question_and_few_others_are_shown(memory: Memory) -> None:
+    chat = many_facts(memory)
+    thanks = memory.context(chat, query="Thanks!")
+    assert sum("[CONV]" in line for line in shown(thanks)) == 20, "rules hold whatever is asked"
+    assert sum("[FACT]" in line for line in shown(thanks)) == 40
+    assert thanks.left_out["memories"] > 90
+    assert thanks.text.endswith(f"({thanks.left_out['memories']} less relevant memories left out)")
+    assert memory.rebuild(memory.show(thanks)).matches
+    before = shown(thanks)
+    query = "Where is my boat?"
+    boat = memory.context(chat, query=query)
+    hits = memory.project("acme").search(query, top_k=200, floor=0)
+    about = sum("The boat" in hit.entry.content for hit in hits)
+    assert sum("The boat" in line for line in shown(boat)) == about > 40
+    assert shown(boat)[: len(before)] == before, "what was shown keeps its place, and nothing else comes with it"
+    assert len(shown(boat)) == len({*before, *(line for line in shown(boat) if "The boat" in line)})
+    fresh = memory.conversation("d", project="acme")
+    assert len(shown(memory.context(fresh, query="What do you know about me?"))) > 150
+    assert len(shown(memory.context(chat))) > 150, "without a question nothing is beside it"
+
+
+def test_few_facts_are_shown_whatever_is_asked(memory: Memory) -> None:
+    for number in range(40):
+        memory.project("acme").add(f"The garden has number {number}")
+    assert len(shown(memory.context(memory.conversation("c", project="acme"), query="Thanks!"))) == 40
 
 
 # What stays the same from turn to turn.

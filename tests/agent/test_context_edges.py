@@ -100,7 +100,7 @@ def test_a_part_without_a_budget_is_no_part(memory: Memory) -> None:
     chat.session.describe_task("t")
     chat.scratchpad.note("n")
     built = memory.context(chat, skills=[("a", "b")], budget=budget)
-    assert [part.name for part in built.parts] == ["instructions"]
+    assert [part.name for part in built.parts] == ["instructions", "today"]
     assert built.left_out == dict.fromkeys(sorted(names), 1)
 
 
@@ -187,7 +187,7 @@ def test_a_model_is_told_that_the_beginning_of_its_conversation_is_not_shown(mem
     assert note not in memory.context(chat).text
     chat.append("user", "Run step 0.", tokens=50)
     assert note not in memory.context(chat).text
-    cut = memory.context(chat, budget=ContextBudget(tokens=220, parts_tokens=180))
+    cut = memory.context(chat, budget=ContextBudget(tokens=240, parts_tokens=200))
     assert (note in cut.text, cut.left_out["window"] > 0) == (True, True)
     for number in range(1, 5):
         chat.append("user", f"Run step {number}.", tokens=50)

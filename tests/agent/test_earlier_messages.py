@@ -50,7 +50,7 @@ def test_what_was_said_in_another_conversation_of_the_project_is_shown(memory: M
     context = ask(memory)
     assert part_of(context) == (
         "## Earlier Messages\nSaid before, here or in other conversations of this project:\n\n"
-        "2026-11-18:\n"
+        "Wed 2026-11-18:\n"
         "- user: The staging database listens on port 6432.\n"
         "- assistant: Port 6432 of the staging database, noted.\n  Anything else?"
     )
@@ -727,9 +727,9 @@ def test_days_are_those_of_the_time_zone_in_which_it_was_said_wherever_it_is_rea
         told(memory, "b", text=f"{LETTER} Still.")
         context = ask(memory)
         shown = memory.show(context)
-    assert [line for line in part_of(context).splitlines() if line.startswith("2025-")] == [
-        "2025-11-25:",
-        "2025-11-26:",
+    assert [line for line in part_of(context).splitlines() if line[4:].startswith("2025-")] == [
+        "Tue 2025-11-25:",
+        "Wed 2025-11-26:",
     ]
     with Memory(tmp_path / "store", timezone="America/New_York") as memory:
         assert memory.rebuild(shown).matches

@@ -132,7 +132,7 @@ def test_the_prompt_holds_the_session_and_what_is_known(memory: Memory) -> None:
         "## Session Task\nInstall the packages.\n",
         "## Files Read\n- package.json (20 lines)\n",
         "## Key Findings\n- The lock file is pnpm's.\n",
-        "## Conversation Summary\n2026-11-18:\n[1] user: Please use pnpm here, not npm.\n[2] assistant: I will.\n",
+        "## Conversation Summary\nWed 2026-11-18:\n[1] user: Please use pnpm here, not npm.\n[2] assistant: I will.\n",
         "## Already Known (DO NOT duplicate these)\n1. [convention] Tests need Docker.\n",
         "Do NOT extract secrets, credentials, API keys, or passwords",
     ):

@@ -149,7 +149,7 @@ def test_a_page_goes_on_with_the_turn_before_it(memory: Memory) -> None:
     item = PORT | {"content": "User does not want Foo renamed to Barometer.", "messages": [1]}
     extract(chat, hearing(heard, item), memory=memory)
     assert before_of(heard[0]) == "(none)"
-    day = heard[1].partition("alone)\n")[2][:11]
+    day = heard[1].partition("alone)\n")[2].partition("\n")[0]
     assert before_of(heard[1]) == f"{day}\nuser: Please tidy up.\nassistant: Shall I rename Foo to Barometer?"
     assert "[1] user: No, and leave" in heard[1]
     memory.erase([asked[1]])

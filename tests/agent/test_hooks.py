@@ -236,14 +236,18 @@ def test_what_hooks_inject_beside_a_message_is_joined_and_becomes_metadata(memor
     context.conversation.append("user", "hi", metadata=heard.metadata)
     built = memory.context(context.conversation, tools=())
     assert built.text == (
-        "[skill:one]\nDo one.\n[/skill]\n\n[skill:two]\nDo two.\n[/skill]\n\n[For This Message]\none\ntwo"
+        "Today is Wednesday, 2026-11-18.\n\n[skill:one]\nDo one.\n[/skill]\n\n[skill:two]\nDo two.\n[/skill]\n\n"
+        "[For This Message]\none\ntwo"
     )
     assert built.messages()[-1] == {"role": "user", "content": "[For This Message]\none\ntwo\n\n[Message]\nhi"}
     assert context.conversation.window()[-1].content == "hi"
     context.conversation.append("user", "and now?")
-    assert memory.context(context.conversation, tools=()).parts == (), "it belongs to one message"
+    assert [part.name for part in memory.context(context.conversation, tools=()).parts] == ["today"], (
+        "it belongs to one message"
+    )
     context.conversation.append("user", "x", metadata={"refold_injected": {"text": 5}})
-    assert memory.context(context.conversation, tools=()).parts == (), "what another program wrote is left alone"
+    built = memory.context(context.conversation, tools=())
+    assert [part.name for part in built.parts] == ["today"], "what another program wrote is left alone"
 
 
 def test_default_hooks_twice_are_there_once(memory: Memory, tmp_path: Path) -> None:

@@ -234,8 +234,8 @@ def test_a_fact_stands_under_the_day_of_the_message_that_said_it() -> None:
         chat.append("user", "The weather is nice.")
         dentist = LEIPZIG | {"content": "The user sees the dentist on 2025-11-26.", "keywords": ["dentist"]}
         learn(memory, chat, dentist, LEIPZIG | {"content": "The user lives in Hamburg."}, asked=asked)
-        assert "\n2025-11-25:\n[1] user: I live in Hamburg" in asked[0]
-        assert "\n2025-12-11:\n[2] user: The weather is nice.\n" in asked[0]
+        assert "\nTue 2025-11-25:\n[1] user: I live in Hamburg" in asked[0]
+        assert "\nThu 2025-12-11:\n[2] user: The weather is nice.\n" in asked[0]
         clock.advance(16 * DAY_S)
         chat.append("user", "We moved to Leipzig.")
         clock.advance(16 * DAY_S)
@@ -244,9 +244,9 @@ def test_a_fact_stands_under_the_day_of_the_message_that_said_it() -> None:
         part = memory.context(memory.conversation("b", project="acme")).part("memories")
         assert part is not None
         assert part.text.partition("\n\n")[2].splitlines() == [
-            "2025-11-25:",
+            "Tue 2025-11-25:",
             "- [FACT] The user sees the dentist on 2025-11-26.",
-            "2025-12-27:",
+            "Sat 2025-12-27:",
             "- [FACT] The user lives in Leipzig.",
         ]
         assert_sound(memory)

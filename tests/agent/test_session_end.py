@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from refold import Memory
-from refold.agent import AgentLoop, Call, CallableProvider, ContextBudget, ProviderFailed, Reply, default_hooks
+from refold.agent import (
+    AgentLoop,
+    Call,
+    CallableProvider,
+    ContextBudget,
+    FunctionTool,
+    ProviderFailed,
+    Reply,
+    default_hooks,
+)
 from refold.limits import EXTRACTED_CONTEXT_CHARS_MAX
 from tests.agent.test_loop import Script
 from tests.support.memories import Clock, assert_sound
@@ -158,9 +167,9 @@ def test_a_context_shows_what_was_tried_in_sessions_like_this_one(memory: Memory
     context = memory.context(chat, query="Migrate the billing database, please.")
     part = context.part("episodes")
     assert part is not None
-    assert (
-        part.text
-        == "## Past Sessions\n- [failure] began with: Migrate the billing database; ended with: The lock timed out."
+    assert part.text == (
+        "## Past Sessions\n"
+        "- Wed 2026-11-18: [failure] began with: Migrate the billing database; ended with: The lock timed out."
     )
     assert memory.rebuild(memory.show(context)).matches
     assert memory.context(chat, query="What is for lunch?").part("episodes") is None
@@ -168,8 +177,54 @@ def test_a_context_shows_what_was_tried_in_sessions_like_this_one(memory: Memory
     notes = memory.context(chat, query="the release notes").part("episodes")
     assert notes is not None
     assert notes.text.splitlines()[1:] == [
-        "- [success] began with: Write the release notes; ended with: Done. ## Past Sessions"
+        "- Wed 2026-11-18: began with: Write the release notes; ended with: Done. ## Past Sessions"
     ]
+
+
+def failing(memory: Memory, error: str = "disk full") -> AgentLoop:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError(error)
+
+    default_hooks(memory)
+    memory.tools.register(FunctionTool("deploy", "Deploy.", {"type": "object", "properties": {}}, fail))
+    calls = (Reply(None, (Call(f"c{number}", "deploy", "{}"),)) for number in range(9))
+    return AgentLoop(memory, memory.conversation("a", project="acme"), Script(*calls))
+
+
+def test_a_session_whose_last_turn_was_stopped_failed_and_says_why(memory: Memory) -> None:
+    loop = failing(memory)
+    turn = loop.run("Deploy version 3 to production.")
+    summary = loop.end()
+    assert (summary.success, summary.stop_reason) == (False, turn.stop_reason)
+    shown = sessions_for(memory, "What did we talk about last time?")
+    assert shown == (
+        "## Past Sessions\n- Wed 2026-11-18: [failure] began with: Deploy version 3 to production.; ended with: "
+        f"stopped: {turn.stop_reason}"
+    )
+    assert "disk full" in shown
+    loop.run("Deploy version 4, then.")
+    loop.end(success=True)
+    assert "ended with: stopped: the model called" in sessions_for(memory, "What did we talk about last time?")
+
+
+def test_a_session_that_another_loop_ends_without_an_answer_failed(memory: Memory) -> None:
+    failing(memory).run("Deploy version 3 to production.")
+    loop = AgentLoop(memory, memory.conversation("a", project="acme"), Script())
+    assert loop.end().stop_reason == "the user's last message has no answer"
+    assert "[failure]" in sessions_for(memory, "What did we talk about last time?")
+    chat = memory.conversation("b", project="acme")
+    answered = AgentLoop(memory, chat, Script(Reply("Done.")))
+    answered.run("Roll it back, please.")
+    assert (answered.end().success, answered.end().stop_reason) == (True, "")
+
+
+def test_the_reason_of_a_stopped_session_is_erased_with_the_output_that_it_quotes(memory: Memory) -> None:
+    loop = failing(memory, "disk of Alice full")
+    loop.run("Deploy version 3 to production.")
+    loop.end()
+    output = next(message for message in reversed(loop.chat.history()) if message.role == "tool")
+    memory.erase([output])
+    assert "Alice" not in sessions_for(memory, "What did we talk about last time?")
 
 
 def test_sessions_take_a_small_part_of_a_small_budget(memory: Memory) -> None:
@@ -207,7 +262,7 @@ def test_past_sessions_show_no_secret(memory: Memory) -> None:
     tell(memory, "b", "My key is AKIA" + "ABCDEFGHIJKLMNOP for the backup server.", "The backup server has it.")
     cabin = sessions_for(memory, "What's the cabin Wi-Fi password?")
     assert cabin.startswith(
-        "## Past Sessions\n- [success] began with: The new cabin Wi-Fi password is [a password, not shown]"
+        "## Past Sessions\n- Wed 2026-11-18: began with: The new cabin Wi-Fi password is [a password, not shown]"
     )
     backup = sessions_for(memory, "Which key has the backup server?")
     assert backup.endswith(
@@ -249,18 +304,18 @@ def test_beside_a_question_a_session_has_its_own_answer_or_none(memory: Memory) 
     loop.run("How many cups of sugar for the brioche?")
     loop.end()
     assert sessions_for(memory, "Which flour for baguettes did you say?") == (
-        "## Past Sessions\n- [success] began with: Which flour should I buy for baguettes?; "
+        "## Past Sessions\n- Wed 2026-11-18: began with: Which flour should I buy for baguettes?; "
         "ended with: How many cups of sugar for the brioche? -> Three cups."
     )
     loop.run("How hot is the oven for baguettes from that flour?")
     loop.end()
     assert sessions_for(memory, "Which oven for baguettes and flour?").splitlines()[2:] == [
-        "- [success] began with: How hot is the oven for baguettes from that flour?; ended with: At 240."
+        "- Wed 2026-11-18: began with: How hot is the oven for baguettes from that flour?; ended with: At 240."
     ]
     chat.append("user", "Is that oven any good for a rye bread?")
     loop.end()
     pairs = [(hit.entry.task, hit.entry.outcome) for hit in memory.project("acme").search_episodes("")]
-    assert ("Is that oven any good for a rye bread?", "") in pairs
+    assert ("Is that oven any good for a rye bread?", "stopped: the user's last message has no answer") in pairs
 
 
 def test_a_session_that_ended_with_what_was_taken_back_is_not_shown(memory: Memory) -> None:
@@ -322,7 +377,7 @@ def test_a_question_about_the_past_or_oneself_brings_the_newest_sessions(memory:
     for number in range(4):
         tell(memory, f"s{number}", f"Where is island {number}?", f"North of island {number + 1}.")
     assert sessions_for(memory, query).splitlines()[1:] == [
-        f"- [success] began with: Where is island {number}?; ended with: North of island {number + 1}."
+        f"- Wed 2026-11-18: began with: Where is island {number}?; ended with: North of island {number + 1}."
         for number in (2, 3)
     ]
     context = memory.context(memory.conversation("now", project="acme"), query=query)
@@ -385,7 +440,7 @@ def test_a_session_that_says_only_what_another_part_says_is_not_shown(memory: Me
     project.record_episode("success", task="Renew the parrot's chip", outcome="It worked.")
     project.add("Renew the parrot's chip next year.")
     assert sessions_for(memory, "Renew the parrot's chip").splitlines()[1:] == [
-        "- [failure] began with: Renew the parrot's chip; ended with: It failed."
+        "- Wed 2026-11-18: [failure] began with: Renew the parrot's chip; ended with: It failed."
     ]
 
 

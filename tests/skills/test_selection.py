@@ -284,10 +284,13 @@ def test_a_section_is_cut_to_characters_too(chars: int, body: str) -> None:
 
 
 def test_the_form_of_a_message() -> None:
-    matches = [match("greet", "Wave.\n"), match("docs", "x" * 50)]
-    assert inject_message("Hello!", matches, SelectionPolicy(max_chars=10)) == (
-        "[skill:greet]\nWave.\n[/skill]\n\n[skill:docs]\nxxxxxxxxxx\n[/skill]\n\nHello!"
+    matches = [match("greet", "Wave.\n"), match("docs", "word " * 50)]
+    assert inject_message("Hello!", matches, SelectionPolicy(max_chars=80)) == (
+        "[skill:greet]\nWave.\n[/skill]\n\n"
+        "[skill:docs]\nword word word word word word word word\n\n(210 more characters left out)\n[/skill]\n\nHello!"
     )
+    small = inject_message("Hello!", matches, SelectionPolicy(max_chars=10))
+    assert small == "[skill:greet]\nWave.\n[/skill]\n\nHello!"
     assert inject_message("Hello!", []) == "Hello!"
 
 

@@ -182,7 +182,7 @@ def test_each_selected_skill_is_shown_by_whole_sections_and_only_what_is_shown_i
             shown = heard[name]
             assert 900 < len(shown) <= 1_334
             assert "end 0." in shown
-            assert shown.rstrip().endswith(("end 4.", "end 5.", "end 6.")), "the last section is whole"
+            assert re.search(r"end [456]\.\n\n\(\d+ more lines left out\)\Z", shown), "the last section is whole"
         memory.settings.set("skills_max_injected_chars", 300)
         assert len(hooks.fire_user_message(context, "deploy the servers").skills) == 1
         selected = memory.skills.last_selection("s1")

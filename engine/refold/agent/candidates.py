@@ -2,12 +2,14 @@
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from refold.agent import parts
 from refold.agent.parts import Room
@@ -35,18 +37,33 @@ from refold.views.state import STATE, TEMP
 # Memories: the most relevant ones, and those that keep their place, each with the day from which on it holds.
 
 
+OTHER_FACTS_COUNT: Final = 40  # Facts that share no word with the query; for how it was chosen, see the benchmarks.
+
+
 class MemoryCandidates(NamedTuple):
-    """Memories by relevance, and the ids of those in the previous context, in its order."""
+    """Memories by relevance, the ids of those in the previous context, in its order, and how many were left out."""
 
     entries: Sequence[Entry]
     previous_ids: Sequence[str]
+    left_out: int = 0
+
+
+def bound_others(entries: Sequence[Entry], kept: AbstractSet[str], count: int) -> list[Entry]:
+    """Return all entries but facts, facts with the ``kept`` ids, and the first ``count`` others."""
+    others = [entry.id for entry in entries if entry.category == "fact" and entry.id not in kept]
+    left_out = set(others[max(count, 0) :])
+    return [entry for entry in entries if entry.id not in left_out]
 
 
 def dated_memories(
     core: Core, entries: Sequence[Entry], timezone: str, asker: str | None = None
 ) -> list[tuple[str, str]]:
     """Render memories as pairs of day and line."""
-    return [(day_at(learned_ns(core, entry), timezone), parts.memory_line(entry, asker)) for entry in entries]
+    return [(_day_of(learned_ns(core, entry), timezone), parts.memory_line(entry, asker)) for entry in entries]
+
+
+def _day_of(time_ns: int, timezone: str) -> str:
+    return parts.day_text(day_at(time_ns, timezone))
 
 
 def learned_ns(core: Core, entry: Entry) -> int:
@@ -132,7 +149,7 @@ def dated_messages(
     dated = list[tuple[str, str]]()
     for (message, *_), mark in zip(earlier, marks, strict=True):
         line = parts.message_line(message, asker, is_end=parts.LineMark.END in mark)
-        dated.append((day_at(message.occurred_ns, timezone), parts.mark_line(line, mark)))
+        dated.append((_day_of(message.occurred_ns, timezone), parts.mark_line(line, mark)))
     return dated
 
 
@@ -233,9 +250,9 @@ class Choice:
         *,
         left_out: int = 0,
     ) -> None:
-        """Take the candidates; ``left_out`` messages are none of them, and count as left out."""
+        """Take the candidates; ``left_out`` messages are none of them, and count as left out, too."""
         self._count = core.counter.count
-        self._left_out = {parts.MEMORIES: 0, parts.MESSAGES: left_out}
+        self._left_out = {parts.MEMORIES: candidates.left_out, parts.MESSAGES: left_out}
         self._chars = chars
         self._timezone = timezone
         memories, messages = list[_Candidate](), list[_Candidate]()
@@ -262,7 +279,7 @@ class Choice:
     def _candidate(
         self, part: str, rank: int, order: tuple[int, ...], item: Any, text: str, time_ns: int
     ) -> _Candidate:
-        day = day_at(time_ns, self._timezone)
+        day = _day_of(time_ns, self._timezone)
         return _Candidate(part, rank, order, item, text, self._count(text) + 1, day, self._count(f"{day}:") + 1)
 
     def count_tokens(self, part: str, count: int) -> int:
@@ -385,6 +402,28 @@ def _pieces_in(taken: _Taken) -> set[int]:
     return set[int]().union(*(line.pieces for line in taken.values()))
 
 
+# What leaves a context that is too long, in turn.
+
+_FEW_MEMORIES_COUNT: Final = 10  # Memories beyond this number are dropped before any skill.
+_FEWEST_MEMORIES_COUNT: Final = 5
+_TRIMMED_SKILL_SCORE_MIN: Final = 1.0
+
+
+class Trim(NamedTuple):
+    """The numbers of skills and of memories that a context can keep."""
+
+    skills: int
+    memories: int
+
+
+def trims(scores: list[float], memories: int) -> list[Trim]:
+    """List the reductions to try in turn, until everything fits."""
+    best = 1 if scores and scores[0] >= _TRIMMED_SKILL_SCORE_MIN else 0
+    few, fewest = min(memories, _FEW_MEMORIES_COUNT), min(memories, _FEWEST_MEMORIES_COUNT)
+    steps = Trim(len(scores), memories), Trim(len(scores), few), Trim(best, few), Trim(best, fewest)
+    return list(dict.fromkeys(steps))
+
+
 # Earlier sessions that resemble the query.
 
 EPISODES_CHARS: Final = 1_200
@@ -441,7 +480,7 @@ def similar_episodes(
     if brings_newest and asker is not None:
         current = (row for row in current if not other_speakers(core, {row[1]: row[2]}, asker))
     for _, seq, episode in islice(current, count):
-        listing = parts.episodes_listing([*chosen.values(), episode])
+        listing = parts.episodes_listing(dated_episodes([*chosen.values(), episode], core.timezone))
         text = parts.render_listing(listing, Room(EPISODES_CHARS, EPISODES_CHARS), len).text
         if core.counter.count(text) * _EPISODES_SHARE <= tokens:
             chosen[seq] = episode
@@ -457,6 +496,11 @@ def other_speakers(core: Core, episodes: Mapping[int, Episode], asker: str | Non
         if isinstance(event, MessageAppended) and event.name is not None and event.name != asker:
             named[seq] = event.name
     return named
+
+
+def dated_episodes(episodes: Iterable[Episode], timezone: str) -> list[tuple[str, Episode]]:
+    """Return sessions with the days on which they ended."""
+    return [(_day_of(episode.occurred_ns or 0, timezone), episode) for episode in episodes]
 
 
 def _weigh_term(term: str) -> float:
@@ -538,9 +582,50 @@ def required_groups(groups: Sequence[list[Message]]) -> list[list[Message]]:
     ]
 
 
-def tokens_of(messages: Iterable[Message]) -> int:
-    """Sum the tokens of messages."""
-    return sum(message.tokens for message in messages)
+class DayMark(Struct, frozen=True):
+    """The day of a message of the user, by its id, as shown in front of the user's words, and its tokens."""
+
+    message: str
+    text: str
+    tokens: int
+
+
+def day_marks(messages: Iterable[Message], today: str, timezone: str, count: parts.Count) -> tuple[DayMark, ...]:
+    """Mark the user's first message of each day, if any is of another day than today.
+
+    Only the user's messages are marked: a model would write like a message of its own. While all are of today, the
+    date of today says it; once that changes, so do all bytes after it.
+    """
+    said = [(message, day_at(message.occurred_ns, timezone)) for message in messages if _is_said(message)]
+    if all(day == today for _, day in said):
+        return ()
+    firsts = (next(group) for _, group in groupby(said, itemgetter(1)))
+    texts = ((message.id, f"[{parts.day_text(day)}]") for message, day in firsts)
+    return tuple(DayMark(message_id, text, count(text) + 1) for message_id, text in texts)
+
+
+def _is_said(message: Message) -> bool:
+    return is_question(message) and (isinstance(message.content, list) or bool(text_of(message).strip()))
+
+
+def tokens_of(items: Iterable[Message | DayMark]) -> int:
+    """Sum the tokens of messages and marks."""
+    return sum(item.tokens for item in items)
+
+
+def fit_window(
+    messages: Sequence[Message], tokens: int, days_of: Callable[[Sequence[Message]], tuple[DayMark, ...]]
+) -> tuple[list[Message], tuple[DayMark, ...]]:
+    """Choose the newest messages that fit with their days, or without any if only that fits."""
+    window = fit_messages(messages, tokens)
+    days = days_of(window)
+    while (excess := tokens_of([*window, *days]) - tokens) > 0:
+        # Step by step, because the days of the messages that leave make room, too.
+        shorter = fit_messages(messages, tokens_of(window) - max(excess // 4, 1))
+        if len(shorter) == len(window):
+            return window, ()
+        window, days = shorter, days_of(shorter)
+    return window, days
 
 
 def fit_messages(messages: Sequence[Message], tokens: int) -> list[Message]:

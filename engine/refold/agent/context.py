@@ -1,6 +1,7 @@
 """The context of a conversation: its parts, and the newest messages, within one budget."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from math import isfinite
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -12,12 +13,18 @@ from refold import checks
 from refold.agent import parts
 from refold.agent.candidates import (
     EPISODES_CHARS,
+    OTHER_FACTS_COUNT,
     Choice,
+    DayMark,
     MemoryCandidates,
+    Trim,
+    bound_others,
+    dated_episodes,
     dated_memories,
     dated_messages,
+    day_marks,
     earlier_messages,
-    fit_messages,
+    fit_window,
     groups_of,
     marks_of,
     new_episodes,
@@ -26,6 +33,7 @@ from refold.agent.candidates import (
     similar_episodes,
     state_in,
     tokens_of,
+    trims,
     without_repeats,
 )
 from refold.agent.parts import Room
@@ -69,10 +77,6 @@ from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
 
 # Budgets.
-
-_FEW_MEMORIES_COUNT: Final = 10  # Memories beyond this number are dropped before any skill.
-_FEWEST_MEMORIES_COUNT: Final = 5
-_TRIMMED_SKILL_SCORE_MIN: Final = 1.0
 
 
 class ContextBudget(Struct, frozen=True, kw_only=True):
@@ -231,7 +235,8 @@ class Context(Struct, frozen=True):
 
     Volatile parts stand in the message that is being answered, in front of the user's words, and the others before all
     messages. So whatever changes from one request to the next comes late, and a provider's prompt cache keeps the
-    conversation before it.
+    conversation before it. If a message of the user in the window is of another day than today, `days` say which day
+    it was in front of the first such message of each day. They change at most once a day, together with today's date.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -247,6 +252,8 @@ class Context(Struct, frozen=True):
     recipe: Recipe
     left_out: dict[str, int] = {}
     """Number of entries of each part, and of window messages, that did not fit; parts that fit whole are omitted."""
+    days: tuple[DayMark, ...] = ()
+    """The days in front of messages of the user, by the ids of the messages; `window` has the messages without them."""
 
     @property
     def text(self) -> str:
@@ -260,8 +267,8 @@ class Context(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """The tokens of the parts and messages together. The definitions of tools come on top."""
-        return sum(part.tokens for part in self.parts) + tokens_of(self.window)
+        """The tokens of the parts, messages and days together. The definitions of tools come on top."""
+        return sum(each.tokens for each in (*self.parts, *self.window, *self.days))
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -297,7 +304,8 @@ class Context(Struct, frozen=True):
         Otherwise as `Conversation.messages`.
         """
         leading, volatile, place = self._split()
-        window = list(self.window)
+        days = {mark.message: mark.text for mark in self.days}
+        window = [with_preface(each, days[each.id]) if each.id in days else each for each in self.window]
         if volatile:
             window[place] = with_preface(window[place], f"{_join(volatile)}\n\n{parts.MESSAGE_HEADING}")
         messages = wires.render(format, window)
@@ -337,6 +345,7 @@ _LIVE_SEARCHES_COUNT: Final = 4
 
 # Without a query, memories come in an order that does not depend on the time.
 _BY_IMPORTANCE: Final = Ranking(name="importance", importance=1.0)
+_BY_WORDS: Final = Ranking(name="words", coverage=1.0)
 
 
 def context(
@@ -497,8 +506,9 @@ def _find_memories(
 ) -> MemoryCandidates:
     """Search memories, followed by previously shown ones, which can keep their place while there is room.
 
-    Of a user who asks about themselves, what others said comes last. Raises ``Stale`` if the memories of ``searched``
-    have changed since the recipe's seq.
+    Of a user who asks about themselves, what others said comes last. Of facts that share no word with the query, only
+    the best few are taken: they cost tokens in each request. Rules for the model hold whatever is asked. Raises
+    ``Stale`` if the memories of ``searched`` have changed since the recipe's seq.
     """
     is_empty = not core.read(f"project/{recipe.project}", lambda state: state.part(FACTS).count, core_of(chat)[1])
     if is_empty or not recipe.budget.memories_count:
@@ -510,7 +520,11 @@ def _find_memories(
     options: dict[str, Any] = {"top_k": recipe.budget.memories_count, "ranking": ranking, "floor": 0}
     search = searched.project(recipe.project).search
     hits = list(search(query or "everything", **options))
-    is_personal = asker is not None and query is not None and bool(criteria_of(query).about)
+    is_about_user = query is not None and bool(criteria_of(query).about)
+    is_personal = asker is not None and is_about_user
+    is_bounded = query is not None and not is_about_user and len(hits) > OTHER_FACTS_COUNT
+    count = recipe.budget.memories_count
+    by_words = search(query or "", top_k=count, ranking=_BY_WORDS, floor=0) if is_bounded else ()
     if is_personal:
         hits = [*search(query or "", metadata=said_by(asker), **options), *hits]
     is_live = core_of(searched)[1] is None
@@ -526,7 +540,11 @@ def _find_memories(
     found = list(entries.values())
     if is_personal:
         found.sort(key=lambda entry: entry.speaker not in (None, asker))
-    return MemoryCandidates(found[: recipe.budget.memories_count], previous_ids)
+    if is_bounded:
+        related = {hit.entry.id for hit in by_words if hit.score}
+        found = bound_others(found, {*previous_ids, *related}, OTHER_FACTS_COUNT - len(previous_ids))
+    kept = found[: recipe.budget.memories_count]
+    return MemoryCandidates(kept, previous_ids, len(entries) - len(kept))
 
 
 def last_context(core: Core, stream: str, at: int | None = None) -> ContextShown | None:
@@ -576,6 +594,14 @@ class ContextSource(NamedTuple):
         """The name of the user who asks, if it is known."""
         return asker_of(self.messages, self.recipe.query, self.recipe.profile)
 
+    def days(self, messages: Sequence[Message]) -> tuple[DayMark, ...]:
+        """Return the days to show between messages."""
+        return day_marks(messages, self.recipe.day, self.recipe.timezone, self.core.counter.count)
+
+    def window_tokens(self, messages: Sequence[Message]) -> int:
+        """The tokens of messages with the days between them."""
+        return tokens_of([*messages, *self.days(messages)])
+
     def episodes(self) -> dict[int, Episode]:
         """Return the planned episodes, by seq."""
         seqs, at = self.recipe.plan.episodes, core_of(self.chat)[1]
@@ -613,7 +639,8 @@ def listed_parts(source: ContextSource) -> Iterator[_ListedPart]:
     yield _ListedPart(parts.NOTES, parts.notes_listing(pages), budget.notes_chars)
     episodes = source.episodes()
     speakers = other_speakers(source.core, episodes, source.asker)
-    yield _ListedPart(parts.EPISODES, parts.episodes_listing(episodes.values(), speakers), EPISODES_CHARS)
+    sessions = parts.episodes_listing(dated_episodes(episodes.values(), recipe.timezone), speakers)
+    yield _ListedPart(parts.EPISODES, sessions, EPISODES_CHARS)
     files = [(file.path, file.lines) for file in session.files()]
     scopes = [state_in(chat, stream) for stream in (chat.place[0], f"project/{recipe.project}")]
     work = parts.session_listing(session.task(), files, session.findings(), session.calls(), *scopes)
@@ -646,15 +673,17 @@ def _scratchpad(source: ContextSource) -> parts.PartListing:
 def _room_for_parts(source: ContextSource) -> int:
     """Return the tokens of all parts besides the system prompt, so that they and the newest messages fit the budget."""
     budget, history, system = source.recipe.budget, source.history, source.system_tokens
-    whole, rest = tokens_of(history), (budget.tokens or 0) - system
+    whole, rest = source.window_tokens(history), (budget.tokens or 0) - system
     # If everything fits, it does not matter which messages could be left out.
     is_plenty = rest - whole >= budget.parts_tokens
-    required = whole if is_plenty else sum(map(tokens_of, required_groups(groups_of(history))))
+    messages = history if is_plenty else list(chain.from_iterable(required_groups(groups_of(history))))
+    required = tokens_of(messages)
     if rest < required:
         raise LimitExceeded(
             f"the system prompt takes {system} tokens and the newest messages {required}, over the budget of "
             f"{budget.tokens}; give a larger budget, a shorter prompt, or shorter messages"
         )
+    required = min(source.window_tokens(messages), rest)  # Without days rather than not at all.
     return min(budget.parts_tokens, max((rest + 1) // 2, rest - whole), rest - required)
 
 
@@ -669,7 +698,7 @@ def _plan_topics(
         return source, _plan_tokens(source, choice, listed)
     if not turns.is_cut(core, source.chat.place[0], at, source.messages):
         plan = _plan_tokens(whole, choice, listed)
-        if tokens_of(source.history) <= plan.tokens[parts.WINDOW]:
+        if len(fit_window(source.history, plan.tokens[parts.WINDOW], source.days)[0]) == len(source.history):
             return whole, plan
     return source, _plan_tokens(source, choice, listed)
 
@@ -681,12 +710,11 @@ def _plan_tokens(source: ContextSource, choice: Choice, listed: Sequence[_Listed
     texts = {part.name: part.render(_UNBOUNDED, count).text for part in listed}
     texts[parts.INSTRUCTIONS] = parts.instructions_text(plan.topics)
     texts[parts.INJECTED] = _render_attachment(source, _UNBOUNDED).text
-    if texts[parts.NOTES] or any(choice.counts.values()):
-        texts[parts.TODAY] = parts.today_text(recipe.day)
+    texts[parts.TODAY] = parts.today_text(recipe.day)
     fixed = {name: count(text) for name, text in texts.items() if text}
     all_entries = sum(choice.count_tokens(part, number) for part, number in choice.counts.items())
-    trim, needs, spare = _Trim(0, 0), dict[str, int](), 0
-    for trim in _trims([score for _, _, score in recipe.skills], choice.counts[parts.MEMORIES]):
+    trim, needs, spare = Trim(0, 0), dict[str, int](), 0
+    for trim in trims([score for _, _, score in recipe.skills], choice.counts[parts.MEMORIES]):
         skills = parts.skills_text(recipe.skills[: trim.skills], budget.skills_chars or 0)
         needs = fixed | {
             parts.MEMORIES: choice.count_tokens(parts.MEMORIES, trim.memories),
@@ -707,19 +735,6 @@ def _plan_tokens(source: ContextSource, choice: Choice, listed: Sequence[_Listed
     while skills_chars and count(parts.skills_text(recipe.skills[: trim.skills], skills_chars)) > tokens[parts.SKILLS]:
         skills_chars = skills_chars * 3 // 4
     return replace(plan, tokens=tokens, skills=trim.skills, skills_chars=skills_chars)
-
-
-class _Trim(NamedTuple):
-    skills: int
-    memories: int
-
-
-def _trims(scores: list[float], memories: int) -> list[_Trim]:
-    """List the reductions to try in turn, until everything fits."""
-    best = 1 if scores and scores[0] >= _TRIMMED_SKILL_SCORE_MIN else 0
-    few, fewest = min(memories, _FEW_MEMORIES_COUNT), min(memories, _FEWEST_MEMORIES_COUNT)
-    trims = _Trim(len(scores), memories), _Trim(len(scores), few), _Trim(best, few), _Trim(best, fewest)
-    return list(dict.fromkeys(trims))
 
 
 def _render_attachment(source: ContextSource, tokens: int) -> parts.PartText:
@@ -758,11 +773,7 @@ def assemble(
     texts[parts.MEMORIES] = parts.ranked_part(parts.MEMORIES, facts, plan.memories_left_out)
     texts[parts.MESSAGES] = parts.ranked_part(parts.MESSAGES, answers, plan.messages_left_out)
     today = parts.today_text(recipe.day)
-    lasting_days = texts[parts.NOTES].text or texts[parts.MEMORIES].text
-    has_days = lasting_days or texts[parts.MESSAGES].text
-    texts[parts.TODAY] = parts.PartText(today if has_days and count(today) <= tokens[parts.TODAY] else "")
-    # It must not come and go before the conversation with earlier messages, which change with each question.
-    tiers = _TIERS if lasting_days else {**_TIERS, parts.TODAY: VOLATILE}
+    texts[parts.TODAY] = parts.PartText(today if count(today) <= tokens[parts.TODAY] else "")
     skills = parts.skills_text(recipe.skills[: plan.skills], plan.skills_chars)
     texts[parts.SKILLS] = parts.PartText(skills, len(recipe.skills) - skills.count("\n[/skill]"))
     texts[parts.INJECTED] = _render_attachment(source, tokens[parts.INJECTED])
@@ -770,12 +781,12 @@ def assemble(
     counts[parts.SYSTEM] = source.system_tokens
     rendered = [
         ContextPart(name, tier, texts[name].text, counts[name], texts[name].left_out)
-        for name, tier in tiers.items()
+        for name, tier in _TIERS.items()
         if texts[name].text
     ]
     history = source.history
-    window = fit_messages(history, tokens[parts.WINDOW])
+    window, days = fit_window(history, tokens[parts.WINDOW], source.days)
     left_out = {name: texts[name].left_out for name in _TIERS if texts[name].left_out}
     if len(window) < len(history):
         left_out[parts.WINDOW] = len(history) - len(window)
-    return Context(source.chat.id, recipe.seq, tuple(rendered), tuple(window), recipe, left_out)
+    return Context(source.chat.id, recipe.seq, tuple(rendered), tuple(window), recipe, left_out, days)

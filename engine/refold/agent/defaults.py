@@ -168,7 +168,8 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
     """Record what a session began and ended with, unless nothing was said since its last recorded episode.
 
     Without a description of its task, it began with the user's first message since then. Its outcome is the newest text
-    of the model, after the user's message that it answers if that is another one.
+    of the model, after the user's message that it answers if that is another one, or the reason if its last turn was
+    stopped.
     """
     chat = context.conversation
     if not context.memory.settings.get("memory_enabled") or not summary.total_turns:
@@ -189,7 +190,7 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
     task = _task_of(context, summary, messages, fresh, is_first=not last)
     if task is None:
         return
-    outcome, quoted = _outcome_of(task, fresh)
+    outcome, quoted = _outcome_of(task, fresh, summary.stop_reason)
     rest = [seq for seq in messages if seq != task.seq and seq not in quoted]
     calls = ", ".join(f"{name} x {count}" for name, count in summary.tool_usage.items())
     context.memory.project(context.project).record_episode(
@@ -234,16 +235,20 @@ def _task_of(
     return next((_Task(seq, text[:_EPISODE_CHARS_MAX], is_described=False) for seq, text in said if text.strip()), None)
 
 
-def _outcome_of(task: _Task, fresh: Mapping[int, MessageAppended]) -> tuple[str, list[int]]:
+def _outcome_of(task: _Task, fresh: Mapping[int, MessageAppended], stop_reason: str) -> tuple[str, list[int]]:
     """Return how a session ended, and the seqs of the messages that this quotes.
 
-    A text of the model is the outcome of a described task. Beside a question, only its own answer is.
+    A text of the model is the outcome of a described task. Beside a question, only its own answer is. If the last turn
+    was stopped, the reason is the outcome, which can quote the output of a tool.
     """
     asked = max((seq for seq, event in fresh.items() if _is_asked(event)), default=task.seq)
     since = 0 if task.is_described else asked
     answers = [seq for seq, event in fresh.items() if event.role == "assistant" and text_of(event).strip()]
     answered = [seq for seq in answers[-1:] if seq > since]
     answer = "".join(text_of(fresh[seq]).strip() for seq in answered)
+    if stop_reason:
+        answered = [seq for seq, event in fresh.items() if event.role == "tool"][-1:]
+        answer = f"stopped: {stop_reason}"
     if task.is_described or asked == task.seq:
         return answer[:_EPISODE_CHARS_MAX], answered
     question = one_line(text_of(fresh[asked]))[:_ASKED_CHARS_MAX]

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from refold import checks
 from refold.agent.candidates import state_in
 from refold.agent.lessons import Lesson, Lessons, beside, parse_lessons, without_examples
-from refold.agent.parts import dated_lines, line_of, name_text, quote_text
+from refold.agent.parts import dated_lines, day_text, line_of, name_text, quote_text
 from refold.agent.provenance import Material, Provenance, ends_of, spoken_text
 from refold.agent.providers import JsonProvider, JsonResult, ProviderFailed
 from refold.entry import ACTIVE, PENDING, Entry, MemoriesRecalled, said_by
@@ -191,12 +191,12 @@ def prompt(
     files = [f"- {line_of(path)} ({lines} lines)" for path, lines, _ in summary.files_read]
     numbered = ((message, _line(message)) for message in messages)
     lines = [
-        (day_at(message.occurred_ns, timezone), f"[{number}] {ends_of(line, EXTRACTION_CHARS_MAX)}")
+        (day_text(day_at(message.occurred_ns, timezone)), f"[{number}] {ends_of(line, EXTRACTION_CHARS_MAX)}")
         for number, (message, line) in enumerate(numbered, 1)
         if line
     ]
     heard = [
-        (day_at(message.occurred_ns, timezone), ends_of(line, _BEFORE_CHARS_MAX))
+        (day_text(day_at(message.occurred_ns, timezone)), ends_of(line, _BEFORE_CHARS_MAX))
         for message in before
         if (line := _line(message))
     ]

@@ -67,6 +67,7 @@ PASSED: Final = (
 )
 
 
+UNANSWERED: Final = "the user's last message has no answer"  # Why a session failed if no turn of this loop says it.
 _ASYNC_REPLY: Final = (
     "the model's reply is asynchronous, and AgentLoop calls it without await; make it a plain method, which can use "
     "asyncio.run(...), and on an event loop run the turn on another thread: await asyncio.to_thread(loop.run, text)"
@@ -158,6 +159,7 @@ class AgentLoop:
     __slots__ = (
         *("memory", "chat", "_model", "_hooks", "_steps_count_max", "_budget", "_context", "_tools"),
         *("_failures_count_max", "_failures", "_has_begun", "_usage", "_is_cancelled", "_question", "__weakref__"),
+        "_stop_reason",
     )
 
     def __init__(
@@ -192,6 +194,7 @@ class AgentLoop:
         owners = {"profile": profile, "journal": journal, "files": files, "user_name": user_name}
         self._tools = memory.tools.context(chat, project=self._context.project, is_cancelled=is_cancelled, **owners)
         self._question: Message | None = None  # The message that the current turn answers.
+        self._stop_reason: str | None = None  # Of the last turn.
         self._failures_count_max: float = LOOP_FAILURES_COUNT_MAX
         self._failures = Counter[tuple[str, str]]()  # Failures of each call in this turn since its last success.
         self._has_begun = False
@@ -334,7 +337,7 @@ class AgentLoop:
     def _turn(self, message: Message, notices_before: int) -> Turn:
         self._usage = Usage()
         self._failures.clear()
-        self._question = message
+        self._question, self._stop_reason = message, None
         try:
             with self.memory.acting("assistant", cause=message.seq):
                 turn = self._answer(text_of(message))
@@ -343,6 +346,7 @@ class AgentLoop:
             raise
         finally:
             self._question = None
+        self._stop_reason = turn.stop_reason
         return replace(turn, usage=self._usage, notices=self.notices[notices_before:])
 
     def _answer(self, query: str) -> Turn:
@@ -404,9 +408,15 @@ class AgentLoop:
         if self._question is not None and not self._is_there(self._question):
             raise TurnOver(GONE)
 
-    def end(self, *, success: bool = True) -> SessionSummary:
-        """End the session, clearing the scratchpad, and return its summary."""
-        summary = self.chat.session.summary(success=success)
+    def end(self, *, success: bool | None = None) -> SessionSummary:
+        """End the session, clearing the scratchpad, and return its summary.
+
+        `success=None` means that it succeeded unless the user's last message has no answer.
+        """
+        is_answered = unanswered_message(self.chat) is None
+        summary = self.chat.session.summary(success=is_answered if success is None else success)
+        if not is_answered:
+            summary = replace(summary, stop_reason=self._stop_reason or UNANSWERED)
         self._hooks.fire_session_end(self._context, summary)
         self.chat.end()
         return summary

@@ -46,7 +46,8 @@ MESSAGE_HEADING: Final = "[Message]"  # Between the volatile parts and the words
 RANKED_HEADINGS: Final = {
     MEMORIES: (
         "## Project Memory\n"
-        "The following facts were learned from previous sessions; where two disagree, the later one holds:\n"
+        'The following facts were learned from previous sessions; "I" is the user who said it, and where two disagree, '
+        "the later one holds:\n"
     ),
     MESSAGES: "## Earlier Messages\nSaid before, here or in other conversations of this project:\n",
 }
@@ -318,25 +319,27 @@ def profile_listing(items: Iterable[tuple[str, str]]) -> PartListing:
 
 def notes_listing(pages: Iterable[tuple[str, Sequence[str]]]) -> PartListing:
     """List notes by day, newest day first, each day's notes in the order they were written."""
-    sections = [Section(f"# {day}\n", list(map(quote_text, texts))) for day, texts in pages if texts]
+    sections = [Section(f"# {day_text(day)}\n", list(map(quote_text, texts))) for day, texts in pages if texts]
     return PartListing(NOTES_HEADING, "notes", sections, _PAGE_BREAK, is_shared=False)
 
 
 def episodes_listing(
-    episodes: Iterable[Episode], speakers: Mapping[int | None, str] = MappingProxyType({})
+    dated: Iterable[tuple[str, Episode]], speakers: Mapping[int | None, str] = MappingProxyType({})
 ) -> PartListing:
-    """List what earlier sessions began and ended with, with their secrets masked.
+    """List what earlier sessions began and ended with, given with their days, with their secrets masked.
 
     Each is named as such: the outcome of a session need not answer the question that it began with. `speakers` are the
     users who began the sessions of others than the one who asks, by the seqs of the episodes.
     """
     lines: list[str] = []
-    for episode in episodes:
+    for day, episode in dated:
         speaker = speakers.get(episode.seq)
         begun = "began with" if speaker is None else f"{name_text(speaker)} began with"
         fields = ((begun, episode.task), ("ended with", episode.outcome))
         shown = (f"{name}: {line_of(_mask(text))[:_EPISODE_CHARS]}" for name, text in fields if text)
-        lines.append(f"- [{episode.kind}] {'; '.join(shown)}")
+        # Most succeed, as far as anybody knows: that says nothing.
+        kind = "" if episode.kind == "success" else f" [{episode.kind}]"
+        lines.append(f"- {day}:{kind} {'; '.join(shown)}")
     return PartListing(EPISODES_HEADING, "sessions", [Section("", lines)])
 
 
@@ -344,13 +347,26 @@ _CALLS_TITLE: Final = "Tool usage:"
 _WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
+def day_text(day: str) -> str:
+    """Render a day with its weekday, which models miscount: what was said of "Thursday" needs it.
+
+    >>> day_text("2026-03-02")
+    'Mon 2026-03-02'
+    """
+    return f"{_weekday(day)[:3]} {day}"
+
+
+def _weekday(day: str) -> str:
+    return _WEEKDAYS[date.fromisoformat(day).weekday()]
+
+
 def today_text(day: str) -> str:
-    """Say which day it is, for the days above notes, memories and earlier messages.
+    """Say which day it is: "next week" means nothing without it, and neither do the days in other parts.
 
     >>> today_text("2026-03-02")
     'Today is Monday, 2026-03-02.'
     """
-    return f"Today is {_WEEKDAYS[date.fromisoformat(day).weekday()]}, {day}."
+    return f"Today is {_weekday(day)}, {day}."
 
 
 def session_listing(

@@ -1,6 +1,5 @@
 """Contexts that were shown to a model: recorded with hashes, counts and ids, and rebuilt from the log byte for byte."""
 
-from collections.abc import Sequence
 from typing import Final, cast
 
 import msgspec
@@ -29,12 +28,11 @@ from refold.event import Recorded, pack_json, unpack_json
 from refold.memory import earlier, turns
 from refold.memory.core import Core, core_of
 from refold.memory.memory import Memory
-from refold.message import Message
 from refold.text import sha256
 from refold.views.session import ContextShown
 from refold.views.store import ContextHashed
 
-RENDERER: Final = 14  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
+RENDERER: Final = 15  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
 
 
 def show(memory: Memory, core: Core, context: Context) -> int:
@@ -42,7 +40,7 @@ def show(memory: Memory, core: Core, context: Context) -> int:
     if not isinstance(cast("object", context), Context):
         checks.invalid(f"show takes a Context, not {type(context).__name__}; make one with memory.context(chat)")
     recipe = context.recipe
-    rows = [*((part.name, part.digest, part.tokens) for part in context.parts), _window_row(context.window)]
+    rows = [*((part.name, part.digest, part.tokens) for part in context.parts), _window_row(context)]
     # The query usually repeats the user's last message, and the skills were attached to it by hooks.
     cites_user = recipe.query or recipe.skills or recipe.plan.question
     sources = [message.seq for message in context.window if turns.is_question(message)][-1:] if cites_user else ()
@@ -98,10 +96,11 @@ def _new_ids(core: Core, stream: str, recipe: Recipe) -> tuple[str, ...]:
     return tuple(entry_id for entry_id in ids if entry_id not in before)
 
 
-def _window_row(window: Sequence[Message]) -> tuple[str, str, int]:
+def _window_row(context: Context) -> tuple[str, str, int]:
     """Return the name, digest and tokens of the window as one part; the digest does not depend on seqs."""
-    fields = [(*astuple(message.event)[_WORDS:], message.erased) for message in window]
-    return "window", sha256(_ENCODE(fields)).hex(), tokens_of(window)
+    window, days = context.window, {mark.message: mark.text for mark in context.days}
+    fields = [(*astuple(message.event)[_WORDS:], message.erased, days.get(message.id)) for message in window]
+    return "window", sha256(_ENCODE(fields)).hex(), tokens_of([*window, *context.days])
 
 
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
@@ -166,7 +165,7 @@ def rebuild(core: Core, at: int | None, seq: int) -> Rebuilt:
     hashes = _read_hashes(core, seq)
     if hashes is None:
         return Rebuilt(context, None, ())
-    digests = {part.name: part.digest for part in context.parts} | dict([_window_row(context.window)[:2]])
+    digests = {part.name: part.digest for part in context.parts} | dict([_window_row(context)[:2]])
     recorded = dict(zip(event.names, (digest.hex() for digest in hashes.digests), strict=True))
     names = dict.fromkeys([*recorded, *digests])
     differing = tuple(name for name in names if recorded.get(name) != digests.get(name))

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
+from refold.agent.excerpts import excerpt
 from refold.agent.parts import disarm, one_line, skill_block, strip_controls
 from refold.errors import InvalidInput, NotFound
 from refold.index.ranking import Query, Ranking, ranking_of
@@ -465,10 +466,16 @@ def truncate(text: str, lines_max: int, chars_max: int) -> str:
 def inject_message(text: str, matches: Sequence[SkillMatch], policy: SelectionPolicy | None = None) -> str:
     """Put skills before a user's message, each between `[skill:NAME]` and `[/skill]`.
 
-    Each body is cut to `max_chars`; a bracket in it that would open or close a skill becomes a parenthesis.
+    Each body is cut to `max_chars`, with a note of what is missing, and left out if there is no room for one. A bracket
+    in it that would open or close a skill becomes a parenthesis.
     """
     bounds = SelectionPolicy() if policy is None else policy
-    parts = [f"{skill_block(match.skill.name, disarm(match.body)[: bounds.max_chars])}\n\n" for match in matches]
+    parts: list[str] = []
+    for match in matches:
+        body = disarm(match.body)
+        cut = excerpt(body, bounds.max_chars)
+        if cut or not body:
+            parts.append(f"{skill_block(match.skill.name, cut)}\n\n")
     return "".join((*parts, checks.text(text, "text")))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold.agent import extraction, parts, providers
+from refold.agent import lessons, parts, providers
 from refold.agent.commands import detect_memory_command
 from refold.agent.secrets import secret_in
 from refold.errors import RefoldError
@@ -250,7 +250,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "secrets": secret_in,
     "commands": detect_memory_command,
     "models' JSON": providers.parse_json,
-    "what is learnt": lambda text: extraction.parse_lessons([{"content": text[:2_000]}], echoes={"memory": text}),
+    "what is learnt": lambda text: lessons.parse_lessons([{"content": text[:2_000]}], echoes={"memory": text}),
     "frontmatter": lambda text: skills_format.split_frontmatter("---\n" + text),
     "frontmatter mended": skills_format.mend,
     "YAML": skills_format.read_frontmatter,

@@ -276,7 +276,8 @@ def test_an_event_is_one_commit(memory: Memory) -> None:
 
 
 def test_a_session_goes_on_when_its_conversation_gets_a_budget(memory: Memory) -> None:
-    service, names = RefoldSessionService(memory), {"app_name": "a", "user_id": "u", "session_id": "s"}
+    service: Any = RefoldSessionService(memory)
+    names = {"app_name": "a", "user_id": "u", "session_id": "s"}
 
     async def say(session: Any, count: int) -> None:
         for number in range(count):
@@ -377,7 +378,8 @@ def stored(path: Path, text: str) -> bool:
 
 
 def test_a_message_that_is_erased_is_not_sent_to_the_model_any_more(memory: Memory) -> None:
-    service, memories = RefoldSessionService(memory), RefoldMemoryService(memory, ranking="lexical")
+    service: Any = RefoldSessionService(memory)
+    memories = RefoldMemoryService(memory, ranking="lexical")
     names = {"app_name": "a", "user_id": "ann", "session_id": "x"}
 
     async def fill() -> None:
@@ -450,12 +452,12 @@ def _parts_of(event: Event) -> list[Any]:
 
 
 def test_a_rewind_takes_the_conversation_back(memory: Memory) -> None:
-    service = RefoldSessionService(memory)
+    service: Any = RefoldSessionService(memory)
     runner = Runner(app_name="a", agent=Echo(name="echo"), session_service=service)
     names: dict[str, Any] = {"user_id": "u", "session_id": "s"}
     chat = memory.conversation("google-adk/a/u/s")
 
-    async def say(text: str) -> list[str]:
+    async def say(text: str) -> list[object]:
         said = content(types.Part(text=text), role="user")
         sent = [event.content.parts[0].text async for event in runner.run_async(**names, new_message=said)][-1]
         assert str([message.content for message in chat.window()[:-1]]) == sent

@@ -384,7 +384,8 @@ def test_each_kind_of_message_is_shown(memory: Memory) -> None:
     assert window[1].name == "ann"
     assert (window[2].tool_calls or [])[0]["function"]["name"] == "port_of"
     assert window[3].tool_call_id == "c1"
-    assert [block["text"] for block in window[4].content] == ["5432", "(blob)"]  # type: ignore[union-attr]
+    blocks: Any = window[4].content
+    assert [block["text"] for block in blocks] == ["5432", "(blob)"]
     found = saver.get_tuple(config())
     assert found is not None
     assert found.checkpoint["channel_values"]["messages"] == messages
@@ -540,7 +541,8 @@ def test_a_thread_is_erased_from_the_files(tmp_path: Path, *, is_deleted: bool) 
 
 
 def put_message(saver: RefoldSaver, message: Any, thread: str) -> None:
-    values, versions = {"messages": [message]}, {"messages": "1"}
+    values = {"messages": [message]}
+    versions: dict[str, Any] = {"messages": "1"}
     saver.put(config(thread), checkpoint(1, values, versions), {}, versions)
 
 
@@ -548,7 +550,8 @@ def test_a_checkpoint_that_comes_late_is_not_shown_until_a_run_goes_on_from_it(m
     saver = RefoldSaver(memory)
 
     def put(number: int, parent: int | None, *messages: Any) -> None:
-        values, versions = {"messages": [*messages]}, {"messages": str(number)}
+        values = {"messages": [*messages]}
+        versions: dict[str, Any] = {"messages": str(number)}
         origin = config(cid=None if parent is None else cid_of(parent))
         saver.put(origin, checkpoint(number, values, versions), {}, versions)
 
@@ -800,7 +803,7 @@ def test_the_standard_blocks_of_langchain_count_and_are_sent(block: Any, tokens:
     assert chat.window()[0].tokens >= tokens
     assert text in str(chat.messages("gemini" if "audio" in str(block) else "openai"))
     for form in ("openai", "openai-responses", "anthropic", "gemini", "ollama"):
-        assert "I see." in str(chat.messages(form))  # type: ignore[arg-type]
+        assert "I see." in str(chat.messages(form))
     assert memory.context(chat, query="port?", budget=20_000).messages()
 
 
@@ -813,14 +816,13 @@ def test_a_call_that_is_also_a_block_is_shown_once_and_thoughts_are_left_out() -
         {"type": "server_tool_result", "tool_call_id": "s1", "output": "x"},
     ]
     for kind in ("tool_use", "tool_call"):
-        call = {"type": kind, "id": "t", "name": "f", "input" if kind == "tool_use" else "args": {}}
+        call: dict[str, Any] = {"type": kind, "id": "t", "name": "f", "input" if kind == "tool_use" else "args": {}}
         said: Any = AIMessage([*blocks, call], tool_calls=[{"name": "f", "args": {}, "id": "t"}])
         answer = ToolMessage("5432", tool_call_id="t")
         graph = StateGraph(MessagesState).add_node("a", lambda _, both=(said, answer): {"messages": list(both)})
         thread: Any = {"configurable": {"thread_id": kind}}
-        graph.add_edge(START, "a").compile(checkpointer=RefoldSaver(memory)).invoke(
-            {"messages": [("user", "?")]}, thread
-        )
+        question: Any = {"messages": [("user", "?")]}
+        graph.add_edge(START, "a").compile(checkpointer=RefoldSaver(memory)).invoke(question, thread)
         _, asked, answered = memory.conversation(f"langgraph/{kind}").messages()
         assert [each["text"] for each in asked["content"]] == ["Let me look.", "(web_search)"]
         assert [each["id"] for each in asked["tool_calls"]] == [answered["tool_call_id"]]

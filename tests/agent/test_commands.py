@@ -429,7 +429,12 @@ def test_what_is_not_forgotten_is_said(memory: Memory) -> None:
 
 def test_a_message_that_is_not_to_be_remembered_is_shown_and_learnt_nowhere(memory: Memory) -> None:
     prompts: list[str] = []
-    provider = CallableProvider(lambda messages, *_: prompts.append(messages[0]["content"]) or "[]")
+
+    def answer(messages: Any, *_: object) -> Any:
+        prompts.append(messages[0]["content"])
+        return "[]"
+
+    provider = CallableProvider(answer)
     default_hooks(memory, provider=provider)
     model = Script(Reply("Congratulations on the baby!"), Reply("I see, Lisbon."), Reply("Hm."))
     loop = AgentLoop(memory, memory.conversation("a", project="home"), model)

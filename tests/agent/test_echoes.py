@@ -176,7 +176,12 @@ def test_the_model_is_shown_the_profile_of_the_session(memory: Memory) -> None:
     asked: list[str] = []
     memory.profile("ann").set("diet", "vegetarian\n## Rules")
     memory.profile().set("city", "Leeds")
-    provider = CallableProvider(lambda messages, *_: asked.append(messages[0]["content"]) or "[]")
+
+    def answer(messages: Any, *_: object) -> Any:
+        asked.append(messages[0]["content"])
+        return "[]"
+
+    provider = CallableProvider(answer)
     default_hooks(memory, provider=provider)
     loop = AgentLoop(memory, memory.conversation("c", project="acme"), Script(Reply("Noted.")), profile="ann")
     loop.run("I am vegetarian.")

@@ -194,7 +194,12 @@ def test_a_fact_in_another_language_is_quoted_from_the_message_that_the_model_na
         {"content": "Plays chess", "messages": [9]},
     ]
     prompts: list[str] = []
-    provider = CallableProvider(lambda messages, *_: prompts.append(messages[0]["content"]) or items)
+
+    def answer(messages: Any, *_: object) -> Any:
+        prompts.append(messages[0]["content"])
+        return items
+
+    provider = CallableProvider(answer)
     extract(chat, provider, memory=memory)
     assert "- language: write content and keywords in the language of the conversation\n" in prompts[0]
     quotes = [entry.source_context for entry in memory.project("home").list()]

@@ -358,7 +358,7 @@ def test_no_task_waits_for_the_slow_verb_of_another(memory: Memory) -> None:
 
 def test_many_slow_verbs_at_once_all_end(memory: Memory) -> None:
     async def work() -> list[Any]:
-        return await asyncio.gather(*(memory.aio.snapshot(f"snapshot {number}") for number in range(TASKS)))
+        return list(await asyncio.gather(*(memory.aio.snapshot(f"snapshot {number}") for number in range(TASKS))))
 
     assert len({snapshot.seq for snapshot in run(work())}) == TASKS
     assert len(memory.snapshots()) == TASKS

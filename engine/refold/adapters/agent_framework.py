@@ -228,14 +228,14 @@ def _message(role: str, contents: Sequence[tuple[Item, bool]]) -> Item:
         else:
             blocks.append(content)
     split = [_split(content) for content in blocks]
-    metadata: Item = {_CALLS: rests} if any(rests) else {}
+    metadata: dict[str, Any] = {_CALLS: rests} if any(rests) else {}
     if any(rest for _, rest in split):
         metadata[_BLOCKS] = [rest for _, rest in split]
     if any(place < len(blocks) for place in places):
         metadata[_PLACES] = places
     shown = [block for block, _ in split]
-    content = shown[0]["text"] if len(shown) == 1 and shown[0].get("type") == "text" else shown or None
-    fields: Item = {"role": role, "content": content, "metadata": metadata}
+    is_text = len(shown) == 1 and shown[0].get("type") == "text"
+    fields: Item = {"role": role, "content": shown[0]["text"] if is_text else shown or None, "metadata": metadata}
     return fields | ({"tool_calls": calls} if calls else {})
 
 

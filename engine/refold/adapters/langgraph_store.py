@@ -22,7 +22,6 @@ from refold.adapters.langgraph_items import are_equal
 from refold.index.ranking import Ranking
 from refold.memory import Table, TableItem
 from refold.threads import Bell
-from refold.views.table import SEPARATOR as _KEY_SEPARATOR
 
 with import_extra("langgraph"):
     from langgraph.store.base import (
@@ -51,6 +50,7 @@ _ACTOR: Final = "langgraph"
 _COSINE: Final = Ranking(name="langgraph", cosine=1.0)
 _SWEEP_MINUTES: Final = 5.0
 _SEPARATOR: Final = "\x1f"
+_KEY_SEPARATOR: Final = "\0"  # Between the parts of a table's key.
 _NAME_BYTES_MAX: Final = 400
 _PAGE_COUNTS: Final = (16, 512)  # How many items a search reads at once, initially and at most.
 _KNOWN_COUNT_MAX: Final = 4_096  # The most items to cache, each within the bytes below.

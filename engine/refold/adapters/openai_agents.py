@@ -269,9 +269,9 @@ def _items_of(messages: Iterable[Message]) -> list[Item]:
 
 
 def _items_in(message: Message) -> Sequence[Item]:
-    metadata = message.metadata or {}
+    metadata: dict[str, Any] = message.metadata or {}
     if _ITEMS in metadata:
-        return metadata[_ITEMS]
+        return cast("list[Item]", metadata[_ITEMS])
     if _ITEM in metadata:
         return [metadata[_ITEM]]
     item: Item

@@ -277,11 +277,11 @@ def _messages(entry: ConversationEntry) -> Iterator[dict[str, Any]]:
         yield {"role": "assistant", "content": content or None, "tool_calls": calls or None}
         return
     for each in parts:
-        content = each.get("transcript") if each["part_kind"] == "speech" else each.get("content")
+        value = each.get("transcript" if each["part_kind"] == "speech" else "content")
         if each.get("tool_name"):
-            yield {"role": "tool", "content": _result(content), "tool_call_id": each["tool_call_id"]}
-        elif content is not None:
-            yield {"role": _ROLES.get(each["part_kind"], "user"), "content": _prompt(content)}
+            yield {"role": "tool", "content": _result(value), "tool_call_id": each["tool_call_id"]}
+        elif value is not None:
+            yield {"role": _ROLES.get(each["part_kind"], "user"), "content": _prompt(value)}
 
 
 def _response_blocks(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -301,17 +301,21 @@ def _response_blocks(part: dict[str, Any]) -> Iterator[dict[str, Any]]:
 _URLS: Final = ("image-url", "audio-url", "document-url", "video-url")
 
 
+def _as_list(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [content]  # pyright: ignore[reportUnknownVariableType]
+
+
 def _prompt(content: Any) -> "str | list[dict[str, Any]]":
     """Return what a prompt says: a text, or blocks for a list of texts and media."""
     if isinstance(content, str):
         return content
-    items = cast("list[Any]", content) if isinstance(content, list) else [content]
+    items = _as_list(content)
     return [_block(each) for each in items if not _is_kind(each, "cache-point")]
 
 
 def _result(content: Any) -> "str | list[dict[str, Any]]":
     """Return what a tool returned: a text, other data as JSON, or blocks if there are media among it."""
-    items = cast("list[Any]", content) if isinstance(content, list) else [content]
+    items = _as_list(content)
     return [_block(each) for each in items] if any(map(_is_media, items)) else _json_text(content)
 
 

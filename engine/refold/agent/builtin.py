@@ -327,7 +327,9 @@ def _tool(
     description: str,
     **properties: dict[str, Any],
 ) -> FunctionTool:
-    schema = {"type": "object", "properties": properties} | ({"required": required.split()} if required else {})
+    schema: dict[str, Any] = {"type": "object", "properties": properties} | (
+        {"required": required.split()} if required else {}
+    )
     # A dropped argument, such as the name of another project, would mislead the model about what was done.
     schema |= {} if name in _OPEN_NAMES else {"additionalProperties": False}
     return FunctionTool(name, description, schema, function, annotations=hints)

@@ -196,7 +196,7 @@ def _items(answer: object) -> list[object]:
     lone_item: list[object] | None = [] if fields == {} else [answer] if fields and "content" in fields else None
     items = _array_in(fields) if lone_item is None else lone_item
     if items is None:
-        got = checks.brief(cast("object", answer))
+        got = checks.brief(cast("Any", answer))
         raise NoJson(f"Failed to parse memory extraction JSON: expected an array, got {got}")
     return items
 

@@ -22,11 +22,11 @@ from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot, bisect, steps
 from refold.message import PROMPT_ROLES, ROLES, Message, MessageAppended, message_event
 from refold.results import Receipt
+from refold.views.ranks import IMPORTANCE_UNIT
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import SESSION, EmbeddingChanged
 from refold.views.state import STATE, RoundEnded
 from refold.views.window import (
-    IMPORTANCE_UNIT,
     NAMES,
     WINDOW,
     MessagePinned,

@@ -105,7 +105,7 @@ def replace(
         is_same = all(getattr(event, field) == getattr(live.event, field) for field in _CONTENT)
         return None if is_same and not live.stamp.erased else event
 
-    call = ("replace", key, made.text, made.parts, content.name, made.calls)
+    call: tuple[object, ...] = ("replace", key, made.text, made.parts, content.name, made.calls)
     call += (content.tool_call_id, made.extra, content.tokens)
     noted = write(decide, call)
     if noted is None:

@@ -352,7 +352,7 @@ class ScopedState(ConversationHandle):
         self._change(stream, KeyDecision(VALUES, name, put), ("state.setdefault", name, packed), {})
         return unpack_json(found[0])
 
-    def update(self, *others: Mapping[str, Any], **values: Any) -> None:
+    def update(self, /, *others: Mapping[str, Any], **values: Any) -> None:
         """Set every key of the other mappings, and every keyword argument."""
         for other in (*others, values):
             for key, value in other.items():

@@ -243,17 +243,12 @@ class Window:
             self.pinned.add(leader)
             self.pinned_tokens += sum(member.event.tokens for member in self.members.get(leader, (message,)))
 
-    @property
-    def room(self) -> int:
-        """The tokens that one group can take: what the pinned groups leave of the limit."""
-        return self.limit - self.pinned_tokens
-
     def remove_unfit(self, newest: MessageAppended | None) -> None:
         """Drop the groups that would not fit if all others left.
 
         If the newest message is given, it has just entered, and only its group can be such, unless it is pinned.
         """
-        room = self.room
+        room = self.limit - self.pinned_tokens
         if newest is not None and newest.answers is None and not newest.pinned:
             if newest.tokens > room:
                 self.remove(newest.id)
@@ -692,7 +687,7 @@ def _message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> N
 def _messages_appended(window: Window, stamps: Sequence[Stamp], events: Sequence[MessageAppended]) -> None:
     # For messages without groups that fit, the same ones are left whether the first ones leave after each append or
     # after the last.
-    tokens, ranks, room = 0, window.ranks, window.room
+    tokens, ranks, room = 0, window.ranks, window.limit - window.pinned_tokens
     is_plain = ranks is None or not (ranks.weights or window.pinned)
     for event in events:
         if event.answers is not None or event.call_ids or event.pinned or event.tokens > room:

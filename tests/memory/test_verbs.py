@@ -230,11 +230,7 @@ HANDLES: dict[str, Callable[[Any], Any]] = {
     verb.kind.__name__: verb.handle for verb in VERBS.values() if verb.kind is not None
 }
 
-LEFT_OUT = {
-    "Memory": "add aio conversations diff events export health journals load mirror profiles projects recall "
-    "replay_hash search skills snapshots state_hash stats subscribe tables tools upsert verify",
-    "ScopedState": "update",
-}
+LEFT_OUT = {"Memory": "aio mirror skills tools"}
 """What the handles for asyncio do not have: a plain memory reads it at once, or a thread calls it."""
 
 

@@ -130,11 +130,12 @@ def _find_newest(
     The log is read back to where the last call began, so that a long turn reads each of its events once.
     """
     search = partial(_search, core, contents)
-    if at is not None:
-        return search(_events_backwards(core, stream, at))
-    key, head, erased = core.key(stream), core.engine.reader.current_head(), erased_count(core.engine.reader)
+    key, erased = core.key(stream), erased_count(core.engine.reader)
+    head = core.engine.reader.current_head() if at is None else at
     passages = core.part(_passages_by_key)
     known = passages.get(key)
+    if known is not None and known.head > head:
+        return search(_events_backwards(core, stream, head))
     if known is None or known.erased != erased or not _only_appends(core, key, known, head):
         known = Passage(head, erased, *search(_events_backwards(core, stream, head)))
     else:
@@ -144,7 +145,7 @@ def _find_newest(
     if len(passages) >= _PASSAGES_COUNT_MAX:
         passages.clear()
     passages[key] = known
-    batch = batches.active_batch(core.engine)
+    batch = batches.active_batch(core.engine) if at is None else None
     keys = () if batch is None else batch.transaction.keys
     pending = [batch.transaction.recorded_event(place) for place, own in enumerate(keys) if own == key] if batch else []
     if any(isinstance(event, _UNDOING) for event, _ in pending):

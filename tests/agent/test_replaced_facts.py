@@ -93,7 +93,6 @@ def test_a_memory_is_replaced_once(memory: Memory) -> None:
     assert len(extracted.dropped) == 1
 
 
-NO_EGGS = "\u30e6\u30fc\u30b6\u30fc\u306f\u5375\u3092\u98df\u3079\u306a\u3044"
 OSAKA, TOKYO = (
     "\u30e6\u30fc\u30b6\u30fc\u306f\u5927\u962a\u306b\u4f4f\u3093\u3067\u3044\u308b",
     "\u30e6\u30fc\u30b6\u30fc\u306f\u6771\u4eac\u306b\u4f4f\u3093\u3067\u3044\u308b",
@@ -105,16 +104,13 @@ ALLERGY, DENTIST = "User is allergic to penicillin", "User's dentist is Dr. Bran
     ("known", "content"),
     [
         ([ALLERGY, DENTIST], "User's dentist is Dr. Wolf"),
-        ([ALLERGY], "The user's dog Rex is 3 years old"),
         (["User likes tea.", "User likes punk and jazz."], "User likes free jazz."),
-        (["Der Benutzer ist allergisch gegen Penicillin"], "Zahnarzt des Benutzers: Dr. Wolf"),
-        (
-            [NO_EGGS],
-            OSAKA,
-        ),
+        (["Der Benutzer ist allergisch gegen Penicillin", "Zahnarzt: Dr. Brand"], "Zahnarzt des Benutzers: Dr. Wolf"),
     ],
 )
-def test_a_memory_about_something_else_is_not_replaced(memory: Memory, known: list[str], content: str) -> None:
+def test_a_memory_is_not_replaced_if_another_one_is_plainly_meant(
+    memory: Memory, known: list[str], content: str
+) -> None:
     for each in known:
         memory.project("acme").add(each)
     extracted = learn(memory, said(memory, "a", content), {"content": content, "replaces": 1})
@@ -130,18 +126,27 @@ def test_a_memory_about_something_else_is_not_replaced(memory: Memory, known: li
         (["The user's name is Max."], "The user's name is Maxine."),
         (["User has a dog.", "User drives a Fiat."], "User's dog died."),
         (["Ann bought a car."], "Ann buys no car."),
-        (
-            [TOKYO],
-            OSAKA,
-        ),
+        ([TOKYO], OSAKA),
+        (["User works at Siemens", "User's brother works at Bosch"], "User is employed by Bosch"),
+        (["The user lives in Berlin.", "The user's office is in Munich."], "The user moved to Munich."),
+        (["User is vegetarian", "User eats lunch at noon"], "User eats meat again"),
+        (["\u7528\u6237\u4f4f\u5728\u5317\u4eac"], "\u7528\u6237\u642c\u5230\u4e86\u4e0a\u6d77"),
     ],
 )
-def test_a_memory_about_the_same_is_replaced_and_said(memory: Memory, known: list[str], content: str) -> None:
+def test_a_memory_that_the_model_names_is_replaced_and_said(memory: Memory, known: list[str], content: str) -> None:
     for each in known:
         memory.project("acme").add(each)
     extracted = learn(memory, said(memory, "a", content), {"content": content, "replaces": 1})
     assert sorted(contents(memory)) == sorted([content, *known[1:]])
     assert (extracted.dropped, extracted.replaced) == ((), ((known[0], content),))
+
+
+def test_a_correction_that_the_profile_has_already_replaces_the_memory(memory: Memory) -> None:
+    memory.project("acme").add("The user's city is Rome")
+    memory.profile().set("city", "Paris")
+    chat = said(memory, "a", "My city is Paris now, no longer Rome.")
+    extracted = learn(memory, chat, {"content": "The user's city is Paris", "replaces": 1})
+    assert (extracted.dropped, contents(memory)) == ((), ["The user's city is Paris"])
 
 
 def test_the_user_is_told_what_was_replaced(memory: Memory) -> None:

@@ -290,8 +290,8 @@ def extract(
     it names none, these are all messages of the user whose words are closest, and of the page if that is not known.
 
     A memory that replaces a known one, by the number that the model was shown, is an update of that one. It is added
-    instead if the known one is about something else, is newer than what the model read, has changed since, or was
-    approved and memories wait for approval now.
+    instead if another known one is plainly meant, or if the known one is what another user said, is newer than what the
+    model read, has changed since, or was approved and memories wait for approval now.
 
     The facts of the `profile` are known, too; it defaults to the one that the conversation was shown last. Before each
     page, the model is shown the end of what it read before, so that it understands "Yes, do that".

@@ -26,6 +26,7 @@ _KEYWORD_CHARS_MAX: Final = 100
 _NUMBER_CHARS_MAX: Final = 9
 _MEMORY: Final = "memory "
 _SAID_SHARE: Final = 1 / 3
+_MEANT_SHARE: Final = 1 / 2  # Of the words of a memory.
 _LISTS: Final = ("memories", "items", "facts", "memory")  # The names under which models give the array.
 _WORDS: Final = re.compile(r"[a-z]+")
 # Words for the one whom most facts are about.
@@ -71,9 +72,9 @@ def parse_lessons(
 
     `echoes` are the contents of the memories that the model was shown, by id: an item that says nothing beyond one of
     them, or beyond an earlier item, is dropped, unless it replaces that one. `known` are the memories that an item can
-    replace, numbered from 1. Any other number, and that of a memory about something else, is ignored and reported among
-    `dropped`. An item that says nothing beyond one fact of the `profile`, given as key and value, is dropped. Raises
-    `NoJson` for anything else than an array; an empty object is an empty one.
+    replace, numbered from 1. Any other number is ignored and reported among `dropped`; so is that of a memory if
+    another one is plainly meant. An item that replaces nothing and says nothing beyond one fact of the `profile`, given
+    as key and value, is dropped. Raises `NoJson` for anything else than an array; an empty object is an empty one.
     """
     lessons: list[Lesson] = []
     dropped = ["the answer was cut off; only its whole items were read"] if is_cut_off else []
@@ -87,9 +88,8 @@ def parse_lessons(
             refusal = _refuse_number(lesson, number, free) if number else ""
             lesson = replace(lesson, replaces=None if refusal else free.get(number))
             source = next((name for name, content in contents.items() if _is_repeat(lesson, name, content)), None)
-            source = source or next(
-                (f"the profile ({key})" for key, value in profile if _is_in(lesson, key, value)), None
-            )
+            if source is None and lesson.replaces is None:  # The one that it corrects must not stay.
+                source = next((f"the profile ({key})" for key, value in profile if _is_in(lesson, key, value)), None)
             lesson = lesson if source is None else f"{source} says it already"
         if isinstance(lesson, str):
             dropped.append(f"item {index}: {lesson}")
@@ -139,20 +139,22 @@ def _share(own: AbstractSet[str], words: AbstractSet[str]) -> float:
 def _refuse_number(lesson: Lesson, number: int, known: Mapping[int, Entry]) -> str:
     """Return why the memory of a number must not be replaced by a lesson, or an empty text.
 
-    Models miscount: the two must share a word, and if that is one of everyday talk, no other memory may be closer.
+    The model's number holds: an update often says the new value in new words. It is a slip only if the two share no
+    word but those of everyday talk, and the lesson has most words of another memory.
     """
     if number not in known:
         return "what it replaces is none of the known memories, or replaced already"
-    names = [entry.speaker for entry in known.values() if entry.speaker is not None]
-    own = _subject(lesson.content, lesson.keywords, names)
-    shared = {each: own & _subject(entry.content, entry.keywords, names) for each, entry in known.items()}
-    if not shared[number]:
-        return f"it shares no word with memory {known[number].id}, which it was to replace"
     from refold.index.terms import talk_terms  # noqa: PLC0415 - imported on first use
 
-    closer = (each for each, terms in shared.items() if terms - talk_terms())
-    other = None if shared[number] - talk_terms() else next(closer, None)
-    return "" if other is None else f"memory {known[other].id} is closer to it than the one that it was to replace"
+    names = [entry.speaker for entry in known.values() if entry.speaker is not None]
+    own = _subject(lesson.content, lesson.keywords, names)
+    if own & _subject(known[number].content, known[number].keywords, names) - talk_terms():
+        return ""
+    for other, entry in known.items():
+        terms = _subject(entry.content, (), names)
+        if other != number and own & terms - talk_terms() and _share(terms, own) > _MEANT_SHARE:
+            return f"memory {entry.id} is closer to it than memory {known[number].id}, which it was to replace"
+    return ""
 
 
 def _subject(content: str, keywords: Iterable[str], names: Iterable[str]) -> AbstractSet[str]:

@@ -29,7 +29,9 @@ def test_a_context_always_says_which_day_it_is() -> None:
         chat = memory.conversation("c", project="acme")
         assert memory.context(chat, tools=()).system == "Today is Monday, 2025-11-24."
         chat.append("user", "I am away next week.")
-        assert memory.context(chat, tools=()).part("today").tier == "semi-stable"  # type: ignore[union-attr]
+        today = memory.context(chat, tools=()).part("today")
+        assert today is not None
+        assert today.tier == "semi-stable"
 
 
 def test_a_conversation_of_one_day_has_no_days_between_its_messages() -> None:

@@ -268,7 +268,7 @@ class Context(Struct, frozen=True):
     @property
     def tokens(self) -> int:
         """The tokens of the parts, messages and days together. The definitions of tools come on top."""
-        return sum(each.tokens for each in (*self.parts, *self.window, *self.days))
+        return sum(part.tokens for part in self.parts) + tokens_of([*self.window, *self.days])
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -347,6 +347,32 @@ def _media_of(part: dict[str, Any]) -> _MediaFile | None:
     return None
 
 
+def readable_text(part: dict[str, Any]) -> str | None:
+    r"""Return the title and the text of a document that is text, or of a search result; ``None`` for other blocks.
+
+    >>> readable_text({"type": "document", "title": "Rent", "source": {"type": "text", "data": "It is 500 euros."}})
+    'Rent\nIt is 500 euros.'
+    """
+    media = _media_of(part)
+    text = None if media is None else media.text
+    if text is None and part.get("type") in _TEXT_BLOCKS:
+        inner = _inner_of(part)
+        blocks = [] if isinstance(inner, str) else inner
+        texts = [inner] if isinstance(inner, str) else [block["text"] for block in blocks if _is_text(block)]
+        text = "\n".join(texts) if len(texts) == max(len(blocks), 1) else None
+    if text is None or not text.strip():
+        return None
+    heads = (part.get(field) for field in ("title", "context"))
+    return "\n".join([*(head for head in heads if isinstance(head, str) and head.strip()), text])
+
+
+_TEXT_BLOCKS: Final = ("document", "search_result")
+
+
+def _is_text(block: dict[str, Any]) -> bool:
+    return isinstance(block.get("text"), str)
+
+
 def _document_text(part: dict[str, Any]) -> str | None:
     """Return the text of a document of Anthropic's or OpenAI's, ``None`` for one of another kind."""
     source, file = part.get("source"), part.get("file", part)

@@ -252,6 +252,80 @@ def test_what_a_provider_keeps_is_named_for_the_others(owner: str, block: dict[s
         assert said(chat.messages(form)) == f"({block.get('type', 'fileData')})"
 
 
+FINE = "The contract penalty is 500 euros."
+FINE_BLOCK = {"type": "text", "text": FINE}
+FINE_DATA = "VGhlIGNvbnRyYWN0IHBlbmFsdHkgaXMgNTAwIGV1cm9zLg=="
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("owners", "block", "text"),
+    [
+        (
+            ["anthropic"],
+            {
+                "type": "document",
+                "title": "Contract",
+                "source": {"type": "text", "media_type": "text/plain", "data": FINE},
+            },
+            f"Contract\n{FINE}",
+        ),
+        (["anthropic"], {"type": "document", "source": {"type": "content", "content": [FINE_BLOCK]}}, FINE),
+        (["anthropic"], {"type": "document", "source": {"type": "content", "content": FINE}}, FINE),
+        (["anthropic"], {"type": "search_result", "source": "s", "title": "T", "content": [FINE_BLOCK]}, f"T\n{FINE}"),
+        (["gemini"], {"inlineData": {"mimeType": "text/csv", "data": FINE_DATA}}, FINE),
+        (
+            ["openai"],
+            {"type": "file", "file": {"filename": "a.csv", "file_data": f"data:text/csv;base64,{FINE_DATA}"}},
+            FINE,
+        ),
+    ],
+)
+def test_a_document_of_text_is_its_text_elsewhere(
+    owners: list[str], block: dict[str, Any], text: str, form: Any
+) -> None:
+    memory = Memory()
+    chat = memory.conversation("chat")
+    chat.append("user", [block, {"type": "text", "text": "What is the fine?"}])
+    if form in owners:
+        assert blocks_of(chat.messages(form))[0] == block
+    elif "openai" in owners and form == "gemini":
+        assert blocks_of(chat.messages(form))[0] == {"inlineData": {"mimeType": "text/csv", "data": FINE_DATA}}
+    else:
+        assert said(chat.messages(form)) == f"{text}\nWhat is the fine?"
+        assert refusals(form, chat.messages(form)) == []
+    chat.clear_window()
+    chat.append("user", "What is the fine?")
+    chat.append("assistant", None, tool_calls=[CALL])
+    chat.append("tool", [block], tool_call_id="c1")
+    assert FINE in str(chat.messages(form)) or FINE_DATA in str(chat.messages(form))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("media_type", "takers"),
+    [
+        ("image/heic", ["gemini"]),
+        ("image/tiff", []),
+        ("application/zip", []),
+        ("image/png", FORMS),
+        ("application/pdf", ["openai", "openai-responses", "anthropic", "gemini"]),
+    ],
+)
+def test_media_of_a_type_that_an_api_refuses_are_named(media_type: str, takers: list[str], form: Any) -> None:
+    kind = "image" if media_type.startswith("image/") else "document"
+    source = {"type": "base64", "media_type": media_type, "data": "AAAA"}
+    chat = Memory().conversation("chat")
+    chat.append("user", [{"type": kind, "source": source}])
+    named = f"(an image of type {media_type})" if kind == "image" else f"(a document of type {media_type})"
+    if form != "anthropic":  # Whose own block it is.
+        assert (named in str(chat.messages(form))) == (form not in takers)
+    chat.clear_window()
+    chat.append("user", [{"inlineData": {"mimeType": media_type, "data": "AAAA"}}])
+    if form != "gemini":
+        assert (named in str(chat.messages(form))) == (form not in takers)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_result_of_a_tool_shows_an_image_where_its_form_lets_it(form: Any) -> None:
     memory = Memory()

@@ -9,8 +9,8 @@ What every format promises is that its API takes the request:
 - The name of a tool has no character and no length that the API refuses, in call and result alike, and a call's
   arguments are a JSON object: whatever else a model wrote stands in one, under ``arguments``.
 - A block belongs to one format, and is passed on unchanged there. In the others it is written anew. Where they have no
-  place for it, a short text says what it was, such as "(an image of type image/heic)"; the thoughts of a model are left
-  out there.
+  place for it, the text of a document or of a search result stands for it, else a short text says what it was, such
+  as "(an image of type image/heic)"; the thoughts of a model are left out there.
 - A block that no format knows is refused: it is a mistake of whoever appended it, which a text would hide.
 """
 
@@ -43,6 +43,7 @@ from refold.memory.blocks import (
     utterances_of,
 )
 from refold.message import PROMPT_ROLES, Message
+from refold.text import readable_text
 
 Rendered: TypeAlias = list[dict[str, Any]]
 
@@ -154,6 +155,14 @@ _SOUNDS: Final[Mapping[str, str]] = MappingProxyType(
     {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mp3": "mp3", "audio/mpeg": "mp3"}
 )
 _PDF: Final = "application/pdf"
+_IMAGES: Final = frozenset(("image/png", "image/jpeg", "image/jpg", "image/gif", "image/webp"))
+_GEMINI_TYPES: Final = (*_IMAGES, "image/heic", "image/heif", "audio/", "video/", _PDF, "text/", "application/json")
+
+
+def _is_taken(media: Media) -> bool:
+    """Return whether every API takes the type of an image, or of the data of a document, as far as it is known."""
+    media_type = (media.media_type or media_type_of(media.url or "") or "").lower()
+    return not media_type or media_type in (_IMAGES if media.kind == "image" else {_PDF})
 
 
 def _url_of(media: Media) -> str:
@@ -162,11 +171,11 @@ def _url_of(media: Media) -> str:
 
 def _openai_media(media: Media) -> Block | None:
     match media:
-        case Media(kind="image"):
+        case Media(kind="image") if _is_taken(media):
             return {"type": "image_url", "image_url": {"url": _url_of(media)}}
         case Media(kind="audio", data=str(data), media_type=str(media_type)) if media_type in _SOUNDS:
             return {"type": "input_audio", "input_audio": {"data": data, "format": _SOUNDS[media_type]}}
-        case Media(kind="document", data=str()):
+        case Media(kind="document", data=str()) if _is_taken(media):
             return {"type": "file", "file": {"filename": media.name or "document.pdf", "file_data": _url_of(media)}}
         case _:
             return None
@@ -174,11 +183,11 @@ def _openai_media(media: Media) -> Block | None:
 
 def _responses_media(media: Media) -> Block | None:
     match media:
-        case Media(kind="image"):
+        case Media(kind="image") if _is_taken(media):
             return {"type": "input_image", "image_url": _url_of(media)}
         case Media(kind="document", url=str(url)):
             return {"type": "input_file", "file_url": url}
-        case Media(kind="document"):
+        case Media(kind="document") if _is_taken(media):
             return {"type": "input_file", "filename": media.name or "document.pdf", "file_data": _url_of(media)}
         case _:
             return None
@@ -187,9 +196,9 @@ def _responses_media(media: Media) -> Block | None:
 def _anthropic_media(media: Media) -> Block | None:
     source: Block
     match media:
-        case Media(kind="image" | "document", url=str(url)) if url.startswith("https://"):
+        case Media(kind="image" | "document", url=str(url)) if url.startswith("https://") and _is_taken(media):
             source = {"type": "url", "url": url}
-        case Media(kind="image" | "document", data=str(data)) if media.kind == "image" or media.media_type == _PDF:
+        case Media(kind="image" | "document", data=str(data)) if _is_taken(media):
             source = {"type": "base64", "media_type": media.media_type, "data": data}
         case _:
             return None
@@ -199,6 +208,8 @@ def _anthropic_media(media: Media) -> Block | None:
 
 def _gemini_media(media: Media) -> Block | None:
     if media.url is None:
+        if not (media.media_type or "").lower().startswith(_GEMINI_TYPES):
+            return None
         return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
     media_type = media.media_type or media_type_of(media.url)
     is_taken = media_type is not None and media.url.startswith("https://")
@@ -206,7 +217,7 @@ def _gemini_media(media: Media) -> Block | None:
 
 
 def _ollama_media(media: Media) -> Block | None:
-    return {"data": media.data} if media.kind == "image" and media.url is None else None
+    return {"data": media.data} if media.kind == "image" and media.url is None and _is_taken(media) else None
 
 
 _MEDIA: Final[Mapping[str, Callable[[Media], Block | None]]] = MappingProxyType(
@@ -261,7 +272,7 @@ def _fit(parts: Sequence[ContentPart], form: str, role: str) -> Iterator[Content
         if isinstance(value, TextPart) or (isinstance(value, (Media, Mark)) and _block(part, form, role) is not None):
             yield part
         elif isinstance(value, Media) or value is Mark.OPAQUE:
-            yield part._replace(value=TextPart(f"({_label(part)})"), own="")
+            yield part._replace(value=TextPart(readable_text(part.block) or f"({_label(part)})"), own="")
         elif value is not Mark.THOUGHT:
             raise _no_place_error(part, form, role)
 

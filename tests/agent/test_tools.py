@@ -246,6 +246,26 @@ def test_a_search_of_the_conversation_does_not_find_searches(memory: Memory) -> 
     assert len(caller(memory)("conversation_search", query="gate code garage", top_k=1)["messages"]) == 1
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"id": "k1", "name": "grepper", "args": {"q": "zebras"}},
+        {"id": "k1", "function": "grepper of zebras"},
+        {"type": "custom", "custom": {"name": "grepper", "input": "zebras"}},
+        {"type": "tool_use", "input": {"q": "zebras"}},
+    ],
+)
+def test_a_search_of_the_conversation_takes_calls_of_any_shape(memory: Memory, call: dict[str, Any]) -> None:
+    chat = memory.conversation("A")
+    chat.append("user", "Something about zebras.")
+    chat.append("assistant", None, tool_calls=[call])
+    searched = {"type": "tool_use", "id": "k2", "name": "conversation_search", "input": {"query": "zebras grepper"}}
+    chat.append("assistant", [searched])
+    found = caller(memory)("conversation_search", query="zebras grepper")["messages"]
+    assert "Something about zebras." in [row["content"] for row in found]
+    assert "conversation_search" not in str(found)
+
+
 def test_a_search_is_a_recall_and_a_read_leaves_no_trace(memory: Memory) -> None:
     call = caller(memory)
     call("memory_add", content="Tests live in tests/.")

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,31 @@ def test_the_forms_of_an_irregular_word_are_one_word() -> None:
             chat.append("user", text)
         assert texts(chat.search("where did you go?")) == ["We went to the lake."]
         assert texts(chat.search("who writes and has written?")) == ["I wrote to Ann."]
+
+
+def test_a_part_of_an_english_word_is_no_word() -> None:
+    memory = Memory()
+    chat = memory.conversation("a", project="home")
+    chat.append("user", "We had dinner at the restaurant La Piazza.")
+    chat.append("user", "My passport expires in May; support let the deadline pass.")
+    assert not any(chat.search(query) for query in ("rest", "Which port does my laptop use?"))
+    assert [hit.entry.content for hit in chat.search("restaurants")] == ["We had dinner at the restaurant La Piazza."]
+    chat.append("user", "The warehouse sells kitchenware.")
+    chat.append("user", "He sells all kinds of ware.")
+    found = [hit.entry.content for hit in chat.search("kitchen")]
+    assert found == ["The warehouse sells kitchenware."], "what is left of the word is one, too"
+    chat.append("user", "Der Zahnarzttermin ist am Montag.")
+    assert [len(chat.search(query)) for query in ("Wann ist der Termin?", "Zahnarzt", "arzt")] == [1, 1, 0]
+
+
+def test_data_that_looks_like_a_word_is_no_compound() -> None:
+    memory = Memory()
+    chat = memory.conversation("a")
+    chat.append("user", "Something about zebras.")
+    begun = time.process_time()
+    for letters in ("acgt" * 10_000, "\u00e4b" * 20_000):
+        assert not chat.search(letters)
+    assert time.process_time() - begun < 2
 
 
 def test_a_word_finds_its_other_forms_and_scripts_without_spaces() -> None:

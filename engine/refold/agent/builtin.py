@@ -12,6 +12,7 @@ from refold.entry import said_by
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.fold import State
 from refold.limits import EXTRACTED_CHARS_MAX, MEMORIES_CHARS_DEFAULT, NOTES_CHARS_DEFAULT
+from refold.memory.blocks import TextPart, ToolUse, parts_of
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.files import Files
@@ -129,8 +130,9 @@ def _is_of_search(message: Message) -> bool:
     """Return whether a message only calls tools that search, or is the result of a search of the conversation."""
     if message.role == "tool":
         return message.name == _SEARCHES[0]
-    names = [call["function"]["name"] for call in message.tool_calls or ()]
-    return bool(names) and not message.content and all(name in _SEARCHES for name in names)
+    said = [part.value for part in parts_of(message)]
+    said = [value for value in said if not isinstance(value, TextPart) or value.text.strip()]
+    return bool(said) and all(isinstance(value, ToolUse) and value.name in _SEARCHES for value in said)
 
 
 _SEARCHES: Final = ("conversation_search", "memory_search")

@@ -23,6 +23,7 @@ from refold.index.terms import (
     splits_of,
     terms_of,
     words_of,
+    writes_compounds,
 )
 
 _Floats: TypeAlias = NDArray[float32]
@@ -291,9 +292,12 @@ class MessageView(NamedTuple):
         forms = forms_of(term, RANKING.stemmer)
         return self._rows_with([word for form in forms for word in (mark_stem(form), *self.words.find_words(form))])
 
-    def rows_of_compounds(self, term: str) -> Rows:
-        """Return the rows that have a compound of which a term is a part, or both parts of it if it is a compound."""
-        found = [self._rows_with(self.words.find_compounds(term))]
+    def rows_of_compounds(self, term: str, *, is_sure: bool) -> Rows:
+        """Return the rows that have a compound of which a term is a part, or both parts of it if it is a compound.
+
+        `is_sure` says that the query is in a language that has compounds.
+        """
+        found = [self._rows_with(self.words.find_compounds(term, is_sure=is_sure))]
         for parts in splits_of(term):
             first, last = map(_STEM, parts)
             if self.words.has_stem(first) and self.words.has_stem(last):
@@ -407,6 +411,7 @@ def search(
     among: Sequence[NDArray[np.bool_]] | None = None,
     vector: _Floats | None = None,
     floor_rate: float = 0.0,
+    has_compounds: bool | None = None,
 ) -> list[MessageMatch]:
     """Return the messages that have the most of a query's words, weighted by rarity; ties go to the newest.
 
@@ -416,10 +421,12 @@ def search(
     without such words if its score reaches a floor: `floor_rate`, which is the rate of one signal, times the weights of
     both signals, times the logarithm of one plus the number of rows. The rarity of a word is counted among all rows of
     all looks, before `roles` and `among` apply; `among` marks the rows of each look that can be found. A message in
-    several looks is found once. With `explain`, a match also has the share of each of the query's words in it.
+    several looks is found once. `has_compounds` says whether the language of the query writes compounds as one word, if
+    the query was cut and does not tell. With `explain`, a match also has the share of each of the query's words in it.
     """
     words = {forms_of(term, RANKING.stemmer): term for term in terms_of(query, RANKING.stemmer)[0]}.values()
-    found = {word: rows_of_word(looks, word, among) for word in words}
+    is_sure = writes_compounds(query) if has_compounds is None else has_compounds
+    found = {word: rows_of_word(looks, word, among, has_compounds=is_sure) for word in words}
     total = sum(len(look.seqs) for look in looks)
     weights = {word: rarity(total, sum(map(len, rows))) for word, rows in found.items()}
     floor = (RANKING.coverage + RANKING.cosine) * floor_rate * log1p(total)
@@ -442,11 +449,15 @@ def search(
 
 
 def rows_of_word(
-    looks: Sequence[MessageView], term: str, among: Sequence[NDArray[np.bool_]] | None = None
+    looks: Sequence[MessageView],
+    term: str,
+    among: Sequence[NDArray[np.bool_]] | None = None,
+    *,
+    has_compounds: bool,
 ) -> list[Rows]:
     """Return the rows of each look that have a term; if no row that can be found says it, those of its compounds too.
 
-    A row that only asks does not say it.
+    A row that only asks does not say it. Where the language is none that `has_compounds`, fewer words count as such.
     """
     rows = [look.rows_of(term) for look in looks]
     if not can_be_part(term):
@@ -455,7 +466,8 @@ def rows_of_word(
         said = look.questions[own] <= _ASKING_SHARE
         if (said if among is None else said & among[number][own]).any():
             return rows
-    return [np.union1d(own, look.rows_of_compounds(term)) for look, own in zip(looks, rows, strict=True)]
+    compounds = [look.rows_of_compounds(term, is_sure=has_compounds) for look in looks]
+    return [np.union1d(own, others) for own, others in zip(rows, compounds, strict=True)]
 
 
 class CosineScores(NamedTuple):

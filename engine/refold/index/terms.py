@@ -92,17 +92,42 @@ def mark_stem(stem: str) -> str:
 
 
 # Compounds: German, Dutch and Scandinavian words are one word of several, as "Zahnarzttermin" is. Without a dictionary,
-# a word is a compound if another word is its beginning or its end, and enough is left to be a word, too.
+# a word is a compound if another word is its beginning or its end, and enough is left to be a word, too. In a query of
+# another language, where "rest" is no part of "restaurant", what is left has to be a word of the messages.
 
 _PART_LETTERS_MIN: Final = 4
+_SURE_LETTERS_MIN: Final = 5  # Of a part in a query that is not in such a language.
 _REST_LETTERS_MIN: Final = 3
 _FORM_LETTERS_MIN: Final = 6  # Words with so many letters in common at their beginning are forms of one word.
+_COMPOUND_LETTERS_MAX: Final = 64  # Longer words are no compounds, but data.
 _LINKS: Final = ("", "s", "n", "en", "es", "e")
+
+# Words of grammar that English has not, of German, Dutch, Swedish, Danish and Norwegian; and letters of theirs.
+_COMPOUNDING: Final = frozenset(
+    re.findall(
+        r"\w+",
+        "aber auf beim bist dein deine dem der eine einem einen einer eines habe haben ich ihr ist kein keine kommt "
+        "mein meine meinen meiner meines nicht oder sind und unser unsere unseren unserer vom wann warum welche "
+        "welchem welchen welcher welches wer wie wieviel wird wo worden wurde zum zur bij deze een heb heeft het "
+        "hebben ik jouw mijn naar niet ons onze ook waar waarom wanneer wat welk welke wie wij wordt zijn det ett "
+        "finns hur hva hvad hvem hvor hvorfor ikke inte jag jeg mig mitt mycket och og skal vad vem vilken",
+    )
+)
+_COMPOUNDING_LETTERS: Final = re.compile("[\u00e4\u00f6\u00fc\u00df\u00e5\u00f8\u00e6]")
+
+
+def writes_compounds(text: str) -> bool:
+    """Return whether a text looks to be in a language that writes compounds as one word.
+
+    >>> writes_compounds("Wo ist der Schl\u00fcssel?"), writes_compounds("Where is the key?")
+    (True, False)
+    """
+    return any(word in _COMPOUNDING or _COMPOUNDING_LETTERS.search(word) for word in words(text))
 
 
 def can_be_part(stem: str) -> bool:
-    """Return whether a stem is long enough to be a part of compounds."""
-    return len(stem) >= _PART_LETTERS_MIN and stem.isalpha() and not is_unspaced(stem)
+    """Return whether a stem has the length of a compound, or of a part of one."""
+    return _PART_LETTERS_MIN <= len(stem) <= _COMPOUND_LETTERS_MAX and stem.isalpha() and not is_unspaced(stem)
 
 
 def _is_compound(stem: str, part: str) -> bool:
@@ -110,6 +135,15 @@ def _is_compound(stem: str, part: str) -> bool:
     if stem.startswith(part):
         return rest >= (1 if len(part) >= _FORM_LETTERS_MIN else _REST_LETTERS_MIN)
     return rest >= _REST_LETTERS_MIN and stem.endswith(part)
+
+
+def _rests_of(stem: str, part: str) -> Iterator[str]:
+    """Yield what is left of a compound without a part at its beginning or end, with and without linking letters."""
+    for link in _LINKS:
+        if stem.startswith(part + link):
+            yield stem[len(part + link) :]
+        if stem.endswith(link + part):
+            yield stem[: len(stem) - len(link + part)]
 
 
 def splits_of(stem: str) -> Iterator[tuple[str, str]]:
@@ -181,11 +215,22 @@ class Words:
         marked = mark_stem(stem)
         return marked in self._groups.get(marked[:_GROUP_LETTERS], ()) or bool(self.find_words(stem))
 
-    def find_compounds(self, part: str) -> list[str]:
-        """List the words, and marked stems, that begin or end with a stem and are longer."""
+    def find_compounds(self, part: str, *, is_sure: bool) -> list[str]:
+        """List the words, and marked stems, that begin or end with a stem and are longer.
+
+        Unless it `is_sure` that the language has compounds, what is left of each must be a word, too.
+        """
+        if not is_sure and len(part) < _SURE_LETTERS_MIN:
+            return []
         beginning = part[:-1]  # A stem differs from its word in the last letter at most.
         likely = (word for group in list(self._groups.values()) for word in list(group) if beginning in word)
-        return [word for word in likely if _is_compound(self._stem_of(word), part)]
+        found = ((word, self._stem_of(word)) for word in likely)
+        return [word for word, stem in found if _is_compound(stem, part) and (is_sure or self._is_of_words(stem, part))]
+
+    def _is_of_words(self, stem: str, part: str) -> bool:
+        if stem.startswith(part) and len(part) >= _FORM_LETTERS_MIN:
+            return True
+        return any(len(rest) >= _REST_LETTERS_MIN and self.has_stem(self._stem(rest)) for rest in _rests_of(stem, part))
 
     def _stem_of(self, word: str) -> str:
         return word[len(_MARK) :] if word.startswith(_MARK) else self._stem(word)

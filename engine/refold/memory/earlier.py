@@ -432,16 +432,16 @@ def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria,
 
     from refold.index.messages import RANKING, rows_of_word, search  # noqa: PLC0415
     from refold.index.signals import rarity  # noqa: PLC0415
-    from refold.index.terms import STEMMERS  # noqa: PLC0415
+    from refold.index.terms import STEMMERS, writes_compounds  # noqa: PLC0415
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
     statements = [look.questions <= answers.ASKING_SHARE for look in rows]
     total, words_min = sum(map(len, statements)), min(_WORDS_MIN, len(criteria.subject))
     weights = [np.zeros(len(each)) for each in statements]
     counts = [np.zeros(len(each), np.intp) for each in statements]
-    whole = 0.0
+    whole, has_compounds = 0.0, writes_compounds(criteria.query)
     for term in dict.fromkeys(map(STEMMERS[RANKING.stemmer], criteria.subject)):
-        having = rows_of_word(rows, term, masks)
+        having = rows_of_word(rows, term, masks, has_compounds=has_compounds)
         # What only asks makes no word common.
         weight = rarity(total, sum(int(mask[own].sum()) for mask, own in zip(statements, having, strict=True)))
         whole += weight
@@ -454,7 +454,8 @@ def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria,
         most = max(most, float(weight_of[can_answer].max(initial=0.0)))
         damped = weight_of * count * np.maximum(1, look.lengths / RANKING.pivot_terms) ** -_DAMPING
         share = max(share, float(damped[can_answer].max(initial=0.0)) / (whole or 1.0) / words_min)
-    best = search(rows, " ".join(criteria.subject), roles, 1, words_min=words_min, among=masks)
+    query = " ".join(criteria.subject)
+    best = search(rows, query, roles, 1, words_min=words_min, among=masks, has_compounds=has_compounds)
     relevance = best[0].score * best[0].words / words_min if best else 0.0
     is_rare = 0 < most >= rarity(total, max(_RARE_COUNT, int(_RARE_SHARE * total)))
     is_sure = relevance >= _RELEVANCE_MIN and (is_rare or words_min > 1)

@@ -366,3 +366,31 @@ def test_a_screenshot_leaves_the_rest_of_the_session(memory: Memory) -> None:
         assert await session.get_items() == items, "no other could make room for this result"
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("call", "output"),
+    [
+        (CALL | {"arguments": '{"text": "' + "word " * 2_500 + '"}'}, RESULT),
+        (
+            {
+                "type": "computer_call",
+                "id": "cc1",
+                "call_id": "c1",
+                "action": {"type": "type", "text": "word " * 2_500},
+            },
+            {"type": "computer_call_output", "call_id": "c1", "output": {"type": "computer_screenshot"}},
+        ),
+    ],
+)
+def test_a_result_is_not_sent_without_its_call_that_did_not_fit(memory: Memory, call: Any, output: Any) -> None:
+    async def main() -> None:
+        session = RefoldSession("s", memory, window_tokens=2_000)
+        await session.add_items([ITEMS[0]])
+        await session.add_items([call])
+        await session.add_items([output])
+        assert await session.get_items() == [ITEMS[0]]
+        await session.add_items([{"role": "assistant", "content": "Written."}])
+        assert await session.get_items() == [ITEMS[0], {"role": "assistant", "content": "Written."}]
+
+    run(main())

@@ -171,7 +171,7 @@ class TestSummaries:
         assert seen == [("", ["apple"]), ("s1", ["pear", "plum"])]
         assert memory.state_hash() == memory.replay_hash()
 
-    def test_what_left_before_an_earlier_message_is_for_a_later_summary(self) -> None:
+    def test_a_message_that_does_not_fit_is_in_the_next_summary(self) -> None:
         memory = Memory()
         chat = memory.conversation("chat", window_tokens=30, eviction="summary")
         say(chat, "apple", "pear")
@@ -182,13 +182,27 @@ class TestSummaries:
             seen.append([message.content for message in messages])
             return "so far"
 
-        assert texts(chat) == ["apple", "pear"]
+        assert chat.summarize(shorten) is not None
+        say(chat, "plum", "fig", "date", "lime")
+        chat.append("user", "another large melon", tokens=40)
+        assert chat.summarize(shorten) is not None
+        assert seen == [["apple", "pear", "a very large melon"], ["plum", "fig", "date", "lime", "another large melon"]]
+        assert memory.state_hash() == memory.replay_hash()
+
+    def test_what_was_taken_out_behind_an_earlier_message_is_in_a_later_summary(self) -> None:
+        chat = Memory().conversation("chat", window_tokens=30, eviction="summary")
+        say(chat, "apple", "pear")
+        chat.pop()
+        seen: list[list[Any]] = []
+
+        def shorten(_: str, messages: list[Any]) -> str:
+            seen.append([message.content for message in messages])
+            return "so far"
+
         assert chat.summarize(shorten) is None
-        say(chat, "plum", "fig")
+        say(chat, "plum", "fig", "date")
         assert chat.summarize(shorten) is not None
-        say(chat, "date", "lime")
-        assert chat.summarize(shorten) is not None
-        assert seen == [["apple"], ["pear", "a very large melon", "plum", "fig"]]
+        assert seen == [["apple", "pear"]]
 
     def test_a_function_is_called_once_for_a_request(self) -> None:
         chat = Memory().conversation("chat", window_tokens=20, eviction="summary")

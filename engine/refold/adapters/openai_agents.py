@@ -11,7 +11,9 @@ from refold.adapters.media import estimate_tokens
 from refold.adapters.windows import acceptable_messages, call_ids, opening, other_budget
 from refold.memory.blocks import is_readable
 from refold.memory.core import core_of
+from refold.message import MessageAppended
 from refold.text import countable_texts
+from refold.views.window import MessageRemoved, WindowCleared
 
 Item: TypeAlias = dict[str, Any]
 
@@ -120,17 +122,34 @@ class RefoldSession:
         for message in reversed(messages[messages.index(shown[begin]) :]):
             await self._async_chat.remove(message)
         *left, last = _items_of(shown[begin:])
-        await self._append(left)
+        await self._append(left, is_again=True)
         return last
 
-    async def _append(self, items: Sequence[Item]) -> None:
+    async def _append(self, items: Sequence[Item], *, is_again: bool = False) -> None:
         calls = call_ids(self._chat.window()) if any(map(_is_call_item, items)) else set[str]()
         for run in _runs(items):
             made: list[Item] = []
             for item in run:
-                made.append(_fields_of(item, calls))
+                answered = _answered_id(item)
+                if answered is None or answered in calls or is_again or not self._has_left(answered):
+                    made.append(_fields_of(item, calls))
+                else:
+                    made.append(_fields_of(item, {answered}))
                 calls |= {call["id"] for call in made[-1].get("tool_calls", ())}
             await self._async_chat.append(**(made[0] if len(run) == 1 else self._join_fields(run, made)))
+
+    def _has_left(self, call: str) -> bool:
+        """Return whether the newest call with an id was evicted or erased, so that its result is not shown either."""
+        group, calls = set[str](), tuple[str, ...]()  # Of that call: the messages, of which one is removed with all.
+        for event, _ in self._chat.events():
+            if isinstance(event, MessageAppended):
+                if call in event.call_ids:
+                    group, calls = {event.id}, event.call_ids
+                elif event.answers in calls:
+                    group.add(event.id)
+            elif isinstance(event, WindowCleared) or (isinstance(event, MessageRemoved) and event.id in group):
+                group, calls = set[str](), ()
+        return bool(group)
 
     def _join_fields(self, run: list[Item], made: Sequence[Item]) -> Item:
         """Return the fields of the one message for items that a model made together, given with the fields of each."""
@@ -215,8 +234,8 @@ def _answered_ids(messages: Sequence[Message]) -> set[str]:
 def _fields_of(item: Item, known: set[str]) -> dict[str, Any]:
     """Return the fields of the message to append for an item; data without a field goes into the metadata.
 
-    A window shows a result only with its one call. Therefore a result whose call is not `known`, and a second call with
-    a known id, are treated like any other item.
+    A window shows a result only with its one call. Therefore a result whose call is not `known`, neither in the window
+    nor as one that has left, and a second call with a known id, are treated like any other item.
     """
     match item:
         case {"role": str(role), "content": (str() | [_, *_]) as content, **rest} if role in _ROLES:

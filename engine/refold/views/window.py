@@ -42,7 +42,8 @@ POLICIES: Final = {"fifo": POLICY, "least-recalled": 2, "least-important": 3, "f
 - ``"least-important"``: as ``"fifo"``, but a group of importance 1 counts as newer by the whole budget, others by less;
   the newest group leaves last.
 - ``"fifo-recall"``: ``"fifo"`` within half of the budget; the rest is left to earlier messages that a context finds.
-- ``"summary"``: ``"fifo"`` beside a summary, written by the caller, of the messages that have left.
+- ``"summary"``: ``"fifo"`` beside a summary, written by the caller, of the messages that have left. All leave in
+  order: a group that would not fit takes what is older along, so that the next summary has it.
 """
 
 NAMES: Final = {number: name for name, number in POLICIES.items()}
@@ -635,7 +636,8 @@ def _make_room(window: Window, newest: MessageAppended | None = None) -> None:
     if window.pinned_tokens > window.window_tokens:
         window.release_pins()
         newest = None
-    window.remove_unfit(newest)
+    if window.policy != POLICIES["summary"]:  # A summary covers all up to one seq, so nothing may leave out of order.
+        window.remove_unfit(newest)
     EVICTION[window.policy](window)
 
 

@@ -123,6 +123,58 @@ def test_a_memory_with_no_words_of_its_page_cites_all_of_it(memory: Memory) -> N
     assert cited(memory, said) == {"somebody should see a doctor": [1, 2, 3]}
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "content"),
+    [
+        (
+            "Ich bin gegen Erdn\u00fcsse allergisch, sagt Dr. Weber.",
+            "Wann hat Dr. Weber auf?",
+            "Dr. Weber found that the user is allergic to peanuts",
+        ),
+        (
+            "My wife is expecting in March.",
+            "We need a bigger car for March.",
+            "The user's partner is pregnant; baby due in March",
+        ),
+    ],
+)
+def test_a_memory_in_words_that_nobody_said_goes_with_each_message_of_its_user(
+    memory: Memory, first: str, last: str, content: str
+) -> None:
+    said = talk(memory, ("ann", first), (None, "Noted."), ("ann", last), ("bob", BADGE))
+    learn(memory, **{content: [3]})
+    assert cited(memory, said) == {content: [1, 2, 3]}
+    memory.erase([said[0]])
+    assert contents(memory) == []
+
+
+@pytest.mark.parametrize("is_profile", [True, False])
+def test_a_memory_that_repeats_a_known_fact_goes_with_the_message_that_gave_it(
+    memory: Memory, *, is_profile: bool
+) -> None:
+    first = memory.conversation("first", project="acme").append("user", "I am allergic to walnuts.")
+    if is_profile:
+        memory.profile().set("diet", "allergic to walnuts", sources=[first])
+    else:
+        memory.project("acme").add("The user is allergic to walnuts", sources=[first])
+    talk(memory, ("ann", "Plan my birthday party on May 3, please."), ("ann", "At the lake."))
+    learn(memory, the_birthday_party_on_May_3_is_without_walnuts=[1], the_party_is_at_the_lake=[2])
+    memory.erase([first])
+    assert contents(memory) == ["the party is at the lake"]
+
+
+def test_the_profile_of_one_user_is_not_known_of_another_one(memory: Memory) -> None:
+    memory.profile("ann").set("diet", "allergic to nuts")
+    chat = memory.conversation("room", project="acme")
+    learner = Learner(The_user_is_allergic_to_nuts=[1])
+    chat.append("user", NUTS, name="ann")
+    alone = extract(chat, learner, memory=memory, profile="ann")
+    assert (alone.ids, alone.dropped) == ((), ("item 0: the profile (diet) says it already",))
+    chat.append("user", "So am I.", name="bob")
+    chat.append("user", "Allergic to nuts.", name="bob")
+    assert len(extract(chat, learner, memory=memory, profile="ann").ids) == 1
+
+
 def test_a_memory_cites_the_notes_that_have_its_words(memory: Memory) -> None:
     said = talk(memory, ("bob", BADGE), (None, OPENS), ("ann", NUTS), ("ann", "Use pnpm."))
     session = memory.conversation("room").session

@@ -19,7 +19,7 @@ from refold import checks
 from refold.agent.candidates import state_in
 from refold.agent.lessons import Lesson, Lessons, beside, parse_lessons, without_examples
 from refold.agent.parts import dated_lines, day_text, line_of, name_text, quote_text
-from refold.agent.provenance import Material, Provenance, ends_of, spoken_text
+from refold.agent.provenance import Material, Provenance, SessionNote, ends_of, spoken_text
 from refold.agent.providers import JsonProvider, JsonResult, ProviderFailed
 from refold.entry import ACTIVE, PENDING, Entry, MemoriesRecalled, said_by
 from refold.errors import StoreBusy, WrongVersion
@@ -35,6 +35,7 @@ from refold.limits import (
 )
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
+from refold.memory.handles import Profile
 from refold.memory.memory import Memory
 from refold.memory.options import day_at
 from refold.memory.project import Project
@@ -42,6 +43,7 @@ from refold.memory.turns import is_question
 from refold.message import Message, MessageAppended, is_withheld
 from refold.results import SessionSummary
 from refold.text import entails
+from refold.views.profile import PROFILE
 from refold.views.session import ContextShown, FindingNoted, MemoriesExtracted
 from refold.views.state import TEMP, StateSet
 
@@ -286,15 +288,17 @@ def extract(
 ) -> Extracted:
     """Let a model read a session, and add the memories that it proposes to the project.
 
-    A memory cites the messages that the model names by their numbers, and all others that its words can come from. If
-    it names none, these are all messages of the user whose words are closest, and of the page if that is not known.
+    A memory cites the messages that the model names by their numbers, and whatever else its words can come from, such
+    as a known fact. If it names none, or if half of the words are nowhere, these are all messages of the user whose
+    words are closest, and of the page if that is not known.
 
     A memory that replaces a known one, by the number that the model was shown, is an update of that one. It is added
     instead if another known one is plainly meant, or if the known one is what another user said, is newer than what the
     model read, has changed since, or was approved and memories wait for approval now.
 
-    The facts of the `profile` are known, too; it defaults to the one that the conversation was shown last. Before each
-    page, the model is shown the end of what it read before, so that it understands "Yes, do that".
+    The facts of the `profile` are known, too, but not of other users who speak in the conversation; it defaults to the
+    one that the conversation was shown last. Before each page, the model is shown the end of what it read before, so
+    that it understands "Yes, do that".
 
     `messages` defaults to all messages not read yet, including evicted ones. If there is nothing new to read, the model
     is not called. A text over EXTRACTION_CHARS_MAX is read in pages, oldest first; each page is written once it has
@@ -322,12 +326,17 @@ def extract(
             page = waiting.pop(0)
             known = known_memories(store)
             before, facts = _turn_before(chat, page), memory.profile(profile_name).items()
+            shown = _shown_notes(known, memory.profile(profile_name))
             zone = core_of(chat)[0].timezone
             question = prompt(session, page, known, before=before, profile=facts, timezone=zone)
             answer = _ask(provider, question, timeout_seconds)
-            material = Material.of(chat, page, read, before)
+            material = Material.of(chat, page, read, before, shown)
+            # The profile is that of one user: what it says is not yet known of the others.
+            is_own = len(material.users) <= 1 or {*material.speakers} == {profile_name}
             own = {each.id: each.content for each in recalled if each.speaker in {None, *material.speakers}}
-            lessons = parse_lessons(answer.value, is_cut_off=answer.is_cut_off, echoes=own, known=known, profile=facts)
+            lessons = parse_lessons(
+                answer.value, is_cut_off=answer.is_cut_off, echoes=own, known=known, profile=facts if is_own else ()
+            )
             lessons = without_examples(lessons, _EXAMPLES, _session_text(session, [*before, *page]))
             lessons = _without_others(lessons, [each for each in recalled if each.id not in own], material)
             lessons = replace(lessons, dropped=(*_cut_messages(page), *lessons.dropped))
@@ -481,6 +490,18 @@ def _profile_of(chat: Conversation) -> str:
     return shown[-1] if shown else "default"
 
 
+def _shown_notes(known: Sequence[Entry], profile: Profile) -> list[SessionNote]:
+    """Return the facts that a model is shown beside the messages, with the seqs of their events."""
+    core, at = core_of(profile)
+
+    def query(state: Any) -> list[tuple[int, str, str]]:
+        entries = state.part(PROFILE).entries
+        return [(entries.seqs[key], key, value) for key, value in entries.values.items()]
+
+    notes = [SessionNote(seq, f"{key} {value}") for seq, key, value in core.read(f"profile/{profile.name}", query, at)]
+    return [*notes, *(SessionNote(entry.seq, entry.content) for entry in known if entry.seq)]
+
+
 def _recalled_entries(project: Project, chat: Conversation, after: int) -> list[Entry]:
     """Return the memories that were recalled or shown in the conversation since a seq."""
     began = next((stamp.seq for _, stamp in chat.events()), 0)
@@ -510,7 +531,7 @@ def _without_others(lessons: Lessons, others: Sequence[Entry], material: Materia
 
 
 def _provenance_of(lesson: Lesson, material: Material) -> Provenance:
-    return material.provenance_of(" ".join([lesson.content, *lesson.keywords]), lesson.messages)
+    return material.provenance_of(lesson.content, lesson.keywords, lesson.messages)
 
 
 def _erased_seqs(chat: Conversation) -> frozenset[int]:
@@ -597,7 +618,7 @@ def _refuse_replacement(project: Project, known: Entry, twin: Entry | None, orig
         return f"{name} was approved, and this one waits for approval"
     assert known.seq, "the memory was read outside a batch"
     event, stamp = core_of(project)[0].event(known.seq)
-    is_newer = max(event.sources, default=stamp.seq) > max(origin.sources, default=0)
+    is_newer = max(event.sources, default=stamp.seq) > origin.read_seq
     return f"{name} is newer than what was read" if is_newer else ""
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from math import log1p
 from typing import Any, Final, NamedTuple, cast
 
@@ -42,6 +42,8 @@ class Provenance(NamedTuple):
     occurred_ns: int | None
     speaker: str | None
     message: Message | None = None
+    read_seq: int = 0
+    """The newest of the sources that was read, other than a fact that was known already."""
 
 
 class SessionNote(NamedTuple):
@@ -67,21 +69,33 @@ class Material:
         turns: Sequence[MessageTurn],
         notes: Sequence[SessionNote],
         known: Sequence[SessionNote],
+        *,
+        users: Iterable[str | None],
+        shown: Sequence[SessionNote],
     ) -> None:
-        """Take also the turn of each message, and the notes that are known from before."""
+        """Take also the turn of each message, the notes from before, all users, and the facts that a model is shown."""
         self.messages: Final = messages
         self.speakers: Final = [turn.speaker for turn in turns]
+        self.users: Final = frozenset((*users, *self.speakers))
         self._turns = turns
         self._notes = notes
         self._known = known
+        self._shown = shown
         self._terms_by_seq: dict[int, dict[str, None]] = {}
 
     @classmethod
-    def of(cls, chat: Conversation, page: Sequence[Message], read: int, again: Sequence[Message] = ()) -> "Material":
+    def of(
+        cls,
+        chat: Conversation,
+        page: Sequence[Message],
+        read: int,
+        again: Sequence[Message] = (),
+        shown: Sequence[SessionNote] = (),
+    ) -> "Material":
         """Return a page of a conversation, with the notes after the seq up to which it was read.
 
-        `again` are messages before it that the model is shown again, to understand the page. Without a page, the
-        speakers are all users of the conversation.
+        `again` are messages before it that the model is shown again, to understand the page, and `shown` the facts that
+        it is told not to learn again. Without a page, the speakers are all users of the conversation.
         """
         asked: list[str | None] = []
         turns: dict[int, MessageTurn] = {}
@@ -115,59 +129,77 @@ class Material:
             in_page.append(turns.get(message.seq, own))
         newest = islice(reversed(known.values()), _KNOWN_COUNT_MAX)
         noted = {note.seq for note in tasks}
-        shown = [SessionNote(each.seq, spoken_text(each)) for each in again if each.seq not in noted]
-        return cls(page, in_page or [MessageTurn(name) for name in asked], fresh, [*tasks, *newest, *shown])
+        heard = [SessionNote(each.seq, spoken_text(each)) for each in again if each.seq not in noted]
+        turned = in_page or [MessageTurn(name) for name in asked]
+        return cls(page, turned, fresh, [*tasks, *newest, *heard], users=asked, shown=shown)
 
     @property
     def sources(self) -> tuple[int, ...]:
         """The seqs of all notes and messages."""
         return _source_seqs(self._notes, {message.seq for message in self.messages})
 
-    def provenance_of(self, text: str, numbers: Sequence[int] = ()) -> Provenance:
-        """Return what the text of a lesson comes from; a model named messages by their numbers, which count from 1."""
-        terms = _terms_in(text)
+    def provenance_of(self, content: str, keywords: Sequence[str] = (), numbers: Sequence[int] = ()) -> Provenance:
+        """Return what a lesson comes from; a model named messages by their numbers, which count from 1."""
+        terms = _terms_in(" ".join([content, *keywords]))
         weights = self._weights(terms)
-        cited, notes = self._cite(terms, weights, {number - 1 for number in numbers})
+        cited, notes = self._cite(terms, weights, {number - 1 for number in numbers}, _terms_in(content))
         replies = (place for place in cited if not is_question(self.messages[place]))
         asked = {seq for place in replies for seq in self._turns[place].questions}
         sources = _source_seqs(notes, asked.union(self.messages[place].seq for place in cited))
+        read = max({*sources}.difference(note.seq for note in self._shown), default=0)
         # A fact in another language has no word of what was said: only the model knows where it comes from.
         places = {number - 1 for number in numbers} & cited
         quoted = self._best(terms, weights, cited if weights or not places else places)
         if quoted is None:
             occurred_ns = self.messages[-1].occurred_ns if self.messages else None
-            return Provenance(sources, None, occurred_ns, self._speaker(None))
+            return Provenance(sources, None, occurred_ns, self._speaker(None), None, read)
         message, quote = self.messages[quoted], self._quote(quoted, weights)
         speaker = self._speaker(quoted)
-        return Provenance(sources, quote if secret_in(quote) is None else None, message.occurred_ns, speaker, message)
+        return Provenance(
+            sources, quote if secret_in(quote) is None else None, message.occurred_ns, speaker, message, read
+        )
 
     def _cite(
-        self, terms: Collection[str], weights: Mapping[str, float], named: set[int]
+        self, terms: Collection[str], weights: Mapping[str, float], named: set[int], content: Collection[str]
     ) -> tuple[set[int], Sequence[SessionNote]]:
         """Return the places of the messages that a lesson cites, and the notes.
 
         With the messages that the model names, these are all others that have words of the lesson which no user says in
-        the named ones. If it names none, or none that has any of its words: all messages in the turns of the user whose
-        words are closest, all others that have words of it, and all notes. If no words are close to it, or that user
-        has no name among several: everything.
+        the named ones. If it names none, or none that has any of its words, or if half of the words of its content were
+        said nowhere (it can be a translation): all messages in the turns of the user whose words are closest, all
+        others that have words of it, and all notes. If no words are close to it, or that user has no name among
+        several: everything. Beside these, the facts that the model was shown and that have words of it which no message
+        has.
         """
         everything, own = set(range(len(self.messages))), _heavy(terms)
-        if named <= everything and any(self._weigh(place, weights) for place in named):
+        borrowed = {term for term in own if not self._counts[term]}
+        known = [*self._notes_with(self._known, own), *self._notes_with(self._shown, borrowed)]
+        is_named = named <= everything and any(self._weigh(place, weights) for place in named)
+        if is_named and self._is_said(_heavy(content)):
             said = [self._terms[place] for place in named if is_question(self.messages[place])]
             said += [_terms_in(self.speakers[place] or "") for place in named]
             own = {term for term in own if not any(term in each for each in said)}
             notes = [*self._notes_with(self._notes, own), *self._notes_with(self._known, own)]
+            notes += self._notes_with(self._shown, borrowed)
         else:
             best = self._best(terms, weights, everything)
             is_close = best is not None and self._weigh(best, weights) > 0
-            speaker = self.speakers[best] if is_close and best is not None else None
+            asked = {self.speakers[best]} if is_close and best is not None else {None}
+            asked |= {self.speakers[place] for place in named} if is_named else set()
             of_nobody = {place for place in everything if not self._turns[place].questions}
-            named = everything if speaker is None else self._places_of({speaker}) | of_nobody
-            notes = [*self._notes, *self._notes_with(self._known, own)]
+            named = everything if None in asked else self._places_of(asked) | of_nobody
+            notes = [*self._notes, *known]
         spoken = {self.speakers[place] for place in named}
         mentioned = {name for name in {*self.speakers} - spoken if name and _terms_in(name).keys() <= {*terms}}
         others = {place for place in everything if not own.isdisjoint(self._terms[place])}
-        return named | others | self._places_of(mentioned), sorted(notes)
+        return named | others | self._places_of(mentioned), sorted({note.seq: note for note in notes}.values())
+
+    def _is_said(self, terms: AbstractSet[str]) -> bool:
+        """Return whether most terms are in the messages, the notes, the shown facts, or the names of users."""
+        notes = chain(self._notes, self._known, self._shown)
+        texts = chain(map(self._note_terms, notes), (_terms_in(name) for name in self.users if name))
+        known = self._counts.keys() | set(chain.from_iterable(texts))
+        return len(terms & known) > len(terms) / 2
 
     def _notes_with(self, notes: Iterable[SessionNote], terms: AbstractSet[str]) -> Iterator[SessionNote]:
         return (note for note in notes if terms and not terms.isdisjoint(self._note_terms(note)))

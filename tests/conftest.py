@@ -151,4 +151,4 @@ def reopen(held: Held) -> Callable[[], Memory]:
 @pytest.fixture
 def ranked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bring earlier messages into a context by their rank alone, however few there are."""
-    monkeypatch.setattr("refold.memory.said._WHOLE_WORDS_MAX", -1)
+    monkeypatch.setattr("refold.memory.user_messages._WHOLE_WORDS_MAX", -1)

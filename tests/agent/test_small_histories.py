@@ -188,7 +188,7 @@ def test_a_question_that_was_asked_before_brings_all_again(told: Memory) -> None
 
 def test_it_ends_with_the_room(told: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Skoda" in earlier(told, "What car do we have?")
-    monkeypatch.setattr("refold.memory.said._WHOLE_WORDS_MAX", 30)
+    monkeypatch.setattr("refold.memory.user_messages._WHOLE_WORDS_MAX", 30)
     assert earlier(told, "What car do we have?") == ""
 
 

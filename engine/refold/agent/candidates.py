@@ -163,15 +163,14 @@ def marks_of(earlier: Sequence[Earlier], timezone: str) -> list[parts.LineMark]:
     marks = list[parts.LineMark]()
     day, above = "", None  # The last message of a user on this day, below which there was no gap.
     for each in earlier:
-        mark, key, own_day = (
-            parts.LineMark(0),
-            (each.message.seq, each.place),
-            day_at(each.message.occurred_ns, timezone),
-        )
-        day, above = own_day, above if day == own_day else None
+        mark = parts.LineMark(0)
+        own_day = day_at(each.message.occurred_ns, timezone)
+        if own_day != day:
+            day, above = own_day, None
         if each.message.role == "user":
-            above = key
-            mark |= parts.LineMark.ANSWERED if each.is_answered and key not in shown_openings else mark
+            above = each.message.seq, each.place
+            if each.is_answered and above not in shown_openings:
+                mark |= parts.LineMark.ANSWERED
         elif above not in (None, each.opening):
             above, mark = None, parts.LineMark.GAP
         marks.append(mark | parts.LineMark.END if each.is_end else mark)
@@ -311,12 +310,10 @@ class Choice:
 
     def _drop_bare_answers(self, taken: _Taken) -> None:
         """Leave out short answers of users whose question does not fit."""
-        questions = {(line.item.message.seq, line.item.place) for line in self._lines[parts.MESSAGES]}
-        questions -= {
-            (line.item.message.seq, line.item.place) for line in taken.values() if line.part == parts.MESSAGES
-        }
+        lines = self._lines[parts.MESSAGES]
+        unfit = {(line.item.message.seq, line.item.place) for line in lines if (line.part, line.rank) not in taken}
         for key, line in list(taken.items()):
-            if line.part == parts.MESSAGES and line.item.message.role == "user" and line.item.opening in questions:
+            if line.part == parts.MESSAGES and line.item.message.role == "user" and line.item.opening in unfit:
                 del taken[key]
 
     def _fill(self, taken: _Taken, lines: Sequence[_Candidate], tokens: int) -> None:

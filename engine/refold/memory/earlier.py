@@ -19,7 +19,7 @@ from refold.engine.transaction import erased_count
 from refold.engine.vectors import VectorModel
 from refold.event import ConversationOpened, Event, ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT, EARLIER_MESSAGES_COUNT
-from refold.memory import answers, retractions, said
+from refold.memory import answers, retractions, user_messages
 from refold.memory.lineage import Lineage, Span, by_stream
 from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
@@ -392,11 +392,11 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
         found = found if best is not None and best.is_sure else list(_short_enough(found))
     is_about_user = criteria.about == USER
     if criteria.about and not is_about_user:
-        found = said.newest_turns(looks)[:top_k]
+        found = user_messages.newest_turns(looks)[:top_k]
     # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
     has_all = bool(criteria.subject or criteria.about)
-    by_users, left_out = said.said_by_users(looks, about_user=is_about_user) if has_all else ([], 0)
+    by_users, left_out = user_messages.statements_of_users(looks, about_user=is_about_user) if has_all else ([], 0)
     whole = [match for match in by_users if (match.seq, match.place) not in places]
     reason = criteria.reason or ("" if best is None else best.reason)
     reason = reason if criteria.about else _WHOLE if whole else "" if found else reason

@@ -1,4 +1,4 @@
-"""What users said as a whole, and the newest turns, for queries that have no words of an answer."""
+"""The statements of users as a whole, and the newest turns, for queries that have no words of an answer."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -14,7 +14,9 @@ _WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole, a
 _TURNS_COUNT_MAX: Final = 200
 
 
-def said_by_users(looks: "Sequence[tuple[MessageView, Any]]", *, about_user: bool) -> "tuple[list[MessageMatch], int]":
+def statements_of_users(
+    looks: "Sequence[tuple[MessageView, Any]]", *, about_user: bool
+) -> "tuple[list[MessageMatch], int]":
     """Return all that users said, newest first, and then what they asked, with the answers, as far as there is room.
 
     If it is too many words: the newest of what they said for a question about the user, else nothing. A short answer
@@ -43,17 +45,11 @@ def _is_little(looks: "Sequence[tuple[MessageView, Any]]") -> bool:
     """Return whether all that users said, without what they asked, may be shown."""
     from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415 - imported on first use
 
-    return (
-        sum(
-            int(
-                look.lengths[
-                    mask & (look.roles == ROLE_NUMBERS["user"]) & (look.questions <= answers.ASKING_SHARE)
-                ].sum()
-            )
-            for look, mask in looks
-        )
-        <= _WHOLE_WORDS_MAX
-    )
+    count = 0
+    for look, mask in looks:
+        said = mask & (look.roles == ROLE_NUMBERS["user"]) & (look.questions <= answers.ASKING_SHARE)
+        count += int(look.lengths[said].sum())
+    return count <= _WHOLE_WORDS_MAX
 
 
 def newest_turns(looks: "Sequence[tuple[MessageView, Any]]") -> "list[MessageMatch]":
@@ -66,7 +62,8 @@ def newest_turns(looks: "Sequence[tuple[MessageView, Any]]") -> "list[MessageMat
     turns.sort(key=_place_of, reverse=True)
     found, room = list[_Group](), _WHOLE_WORDS_MAX
     for turn in turns:
-        if (taken := turn if _length_of(turn) <= room else turn[:1])[0].length > room:
+        taken = turn if _length_of(turn) <= room else turn[:1]
+        if _length_of(taken) > room:
             break
         found.append(taken)
         room -= _length_of(taken)

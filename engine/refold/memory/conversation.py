@@ -265,8 +265,9 @@ class Conversation(ConversationHandle):
 
         Results stand directly behind their calls, and messages without content are left out. The ``"anthropic"`` and
         ``"gemini"`` formats leave out system and developer messages, which those APIs take separately, and begin with
-        the user. A short text says what a content block was that a format has no place for, such as an image by its URL
-        for Ollama. Raises ``InvalidInput``, with the message and what to do, for a block that no format knows.
+        the user. Where a format has no place for a content block, a document or a search result of text becomes that
+        text, and a short text says what any other block was, such as an image by its URL for Ollama. Raises
+        ``InvalidInput``, with the message and what to do, for a block that no format knows.
 
         >>> chat.messages("anthropic")[-1]["role"]
         'user'

@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refold import Conversation, InvalidInput, LimitExceeded, Memory, NotFound
-from refold.agent import AgentLoop, FunctionTool, Reply, UserMessageResult, default_hooks, rerun
+from refold.agent import (
+    AfterToolResult,
+    AgentLoop,
+    Call,
+    FunctionTool,
+    Reply,
+    UserMessageResult,
+    default_hooks,
+    rerun,
+)
+from refold.agent.loop import TOO_LONG, UNSEEN, unanswered_message
 from refold.memory.wires import FORMATS
 from refold.message import messages_of
 from refold.views.session import ContextShown
@@ -180,13 +190,77 @@ def test_a_result_that_leaves_no_room_for_the_question_is_an_error_to_the_model(
     assert [message["content"] for message in model.asked[-1] if message["role"] == "user"] == [question]
 
 
-def test_a_call_that_fills_the_window_leaves_the_question(memory: Memory) -> None:
-    model = Script(call("memory_write", action="note", value="x " * 2_000), Reply("Noted."))
+@pytest.mark.parametrize("request_id", [None, "r1"])
+def test_calls_that_do_not_fit_the_window_are_not_made(memory: Memory, request_id: str | None) -> None:
+    sent: list[Any] = []
+    memory.tools.register(FunctionTool("send", "d", {}, lambda given, _: sent.append(given) or "sent"))
+    long = call("send", body="x " * 2_000)
     chat = memory.conversation("c", window_tokens=300)
+    loop = AgentLoop(memory, chat, Script(long, long, long, Reply("Sent.")))
+    for _ in range(2):
+        turn = loop.run("Send the x.", request_id=request_id)
+        assert (turn.text, turn.steps, turn.stop_reason, sent) == ("", 1, TOO_LONG, [])
+        assert [message.role for message in chat.history()] == ["user"]
+    chat.set_window_tokens(5_000)
+    assert loop.resume().text == "Sent."
+    assert len(sent) == 1
+    assert_sound(memory)
+
+
+@pytest.mark.parametrize("eviction", ["fifo", "least-recalled", "least-important", "fifo-recall", "summary"])
+def test_calls_of_one_reply_keep_room_for_all_their_results(memory: Memory, eviction: str) -> None:
+    made: list[Any] = []
+    memory.tools.register(FunctionTool("dump", "d", {}, lambda given, _: made.append(given) or "word " * 120))
+    calls = tuple(Call(f"k{number}", "dump", json.dumps({"a": number})) for number in range(6))
+    chat = memory.conversation("c", window_tokens=400 if eviction == "fifo-recall" else 200, eviction=eviction)
+    model = Script(Reply(None, calls), Reply("Done."))
+    assert AgentLoop(memory, chat, model).run("Dump all.").text == "Done."
+    assert [message.get("tool_call_id") for message in model.asked[-1][-6:]] == [each.id for each in calls]
+    assert len(made) == 6
+    assert_sound(memory)
+
+
+@pytest.mark.parametrize("request_id", [None, "r1"])
+def test_calls_that_left_the_window_are_not_made_again(memory: Memory, request_id: str | None) -> None:
+    chat, made = memory.conversation("c", window_tokens=1_000), list[Any]()
+
+    def shrink(given: dict[str, Any], _: Any) -> str:
+        made.append(given)
+        chat.set_window_tokens(50)
+        return "done"
+
+    memory.tools.register(FunctionTool("shrink", "d", {}, shrink))
+    loop = AgentLoop(memory, chat, Script(call("shrink", body="x " * 300), Reply("Done.")))
+    for steps in (1, 0, 0):
+        turn = loop.run("Shrink it.", request_id=request_id)
+        assert (turn.text, turn.steps, turn.stop_reason) == ("", steps, UNSEEN)
+    assert len(made) == 1
+
+
+def test_calls_that_the_host_took_out_are_made_again(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    memory.tools.register(FunctionTool("look", "d", {}, lambda *_: "seen"))
+    memory.hooks.register("after_tool", lambda *_: AfterToolResult(block_reason="not now"))
+    assert AgentLoop(memory, chat, Script(call("look"))).run("Look.").stop_reason == "not now"
+    chat.remove(chat.window()[1])
+    assert AgentLoop(memory, chat, Script(Reply("Seen."))).resume().text == "Seen."
+
+
+def test_an_answer_that_does_not_fit_the_window_leaves_no_open_question(memory: Memory) -> None:
+    chat, model = memory.conversation("c", window_tokens=200), Script(Reply("word " * 500), Reply("Fine."))
     loop = AgentLoop(memory, chat, model)
-    assert loop.run("Note the x.").text == "Noted."
-    assert model.asked[1][-1]["role"] == "user"
-    assert model.asked[1][-1]["content"].endswith("\n\n[Message]\nNote the x.")
+    chat.append("user", "Hi.")
+    chat.append("assistant", "Hello.")
+    answer = loop.run("Tell me all.", request_id="r1")
+    assert loop.run("Tell me all.", request_id="r1").text == answer.text == "word " * 500
+    assert unanswered_message(chat) is None
+    assert [message.content for message in chat.window()] == ["Hi.", "Hello."]
+    assert loop.run("And how are you?").text == "Fine."
+    assert not any("Tell me all." in message["content"] for message in model.asked[-1] if message["role"] == "user")
+    chat.append("user", "Again?")
+    chat.append("assistant", "word " * 500)
+    assert unanswered_message(chat) is None
+    assert_sound(memory)
 
 
 # What a question is, in random conversations.

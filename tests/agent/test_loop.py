@@ -283,7 +283,7 @@ def test_a_provider_that_raises_leaves_what_was_said(memory: Memory) -> None:
 
 
 def test_hooks_take_part_at_every_point(memory: Memory) -> None:
-    chat = memory.conversation("s1", window_tokens=30)
+    chat = memory.conversation("s1", window_tokens=40)
     hooks, seen = memory.hooks, list[str]()
     for point in ("session_start", "session_end", "compaction"):
         hooks.register(point, lambda *_, point=point: seen.append(point))

@@ -26,7 +26,7 @@ from refold.agent.tools import OK, ToolResult, storable_text
 from refold.agent.turn_lock import CANCELLED, Question, TurnOver, run_alone
 from refold.engine.reader import Request
 from refold.errors import Closed, InvalidInput, LimitExceeded, StoreBusy, WrongVersion
-from refold.event import ForkDropped
+from refold.event import ForkDropped, Restored, StateImported
 from refold.limits import (
     LOCAL_CONTEXT_TOKENS,
     LOOP_FAILURES_COUNT_MAX,
@@ -43,7 +43,7 @@ from refold.memory.turns import find_question, is_answer, is_question, open_turn
 from refold.message import ORIGINAL_KEY, STOP_KEY, Message, MessageAppended, text_of
 from refold.results import SessionSummary
 from refold.views.session import ToolExecuted
-from refold.views.window import WINDOW
+from refold.views.window import WINDOW, MessageRemoved, WindowCleared
 
 T = TypeVar("T")
 
@@ -51,12 +51,21 @@ _ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4  # The most characters of a call id, 
 _NUMBER_CHARS: Final = 12  # Characters of an id that are left for a number.
 # The output of a call that never got one; providers reject a call without an output.
 INTERRUPTED: Final = "Error: the session was interrupted before this call came back"
+_CUT: Final = "Error: too long"  # The output of a call where not even an error that says more has room.
 SKIPPED: Final = "skipped"  # The outcome of a call that a hook answered instead of the tool.
 # The reason to end a turn whose last reply has neither text nor calls. Such a reply is not recorded as an answer.
 EMPTY: Final = "the model's answer is empty; resume() asks again"
 # The reasons to end a turn whose question changed while a model or a tool worked on it.
 GONE: Final = (
     "the message was erased, or its conversation dropped, while it was being answered; nothing more was recorded"
+)
+# The reasons to end a turn whose calls the model would not see, and would make again.
+TOO_LONG: Final = (
+    "the model's calls do not fit the window, so they were not made; raise set_window_tokens, and resume() asks again"
+)
+UNSEEN: Final = (
+    "the window no longer holds the newest calls of this turn, and the model would make them again; raise "
+    "set_window_tokens, and ask with another message"
 )
 ANSWERED: Final = "the message was answered or taken back elsewhere meanwhile; the reply of this turn was not recorded"
 # The reasons why a request that is repeated has no answer and gets none.
@@ -72,6 +81,7 @@ _ASYNC_REPLY: Final = (
     "the model's reply is asynchronous, and AgentLoop calls it without await; make it a plain method, which can use "
     "asyncio.run(...), and on an event loop run the turn on another thread: await asyncio.to_thread(loop.run, text)"
 )
+_UNDOING: Final = (WindowCleared, StateImported, Restored, ForkDropped)  # No window holds what came before.
 _LOCAL_BUDGET: Final = ContextBudget(parts_tokens=LOCAL_CONTEXT_TOKENS)
 
 
@@ -212,9 +222,10 @@ class AgentLoop:
         of the model is raised, with everything before it recorded. Passing the same text again while it has no answer
         does not repeat the message but resumes the turn. Raises `InvalidInput` for a blank text, and `LimitExceeded`
         for one that does not fit the window; a tool result that does not fit beside it is replaced by an error that the
-        model sees. A call that fails LOOP_FAILURES_COUNT_MAX times in a turn with the same arguments ends the turn. So
-        does an exception, including Ctrl-C, or an empty answer, which is not recorded. The message then has no answer:
-        `resume()` continues from there, and the notices of a `run` with another text mention the message.
+        model sees. Calls that do not fit are not made and end the turn. A call that fails LOOP_FAILURES_COUNT_MAX times
+        in a turn with the same arguments ends the turn. So does an exception, including Ctrl-C, or an empty answer,
+        which is not recorded. The message then has no answer: `resume()` continues from there, and the notices of a
+        `run` with another text mention the message.
 
         While a turn runs in the conversation on another thread, the same text of the same user waits for it and returns
         its result, and any other raises `StoreBusy`. So does a wait of more than LOOP_WAIT_SECONDS_MAX, and each wait
@@ -325,7 +336,22 @@ class AgentLoop:
         notices_before = len(self._context.notices)
         self._begin()
         self._close_interrupted_calls()
+        if self._has_unseen_calls(message):
+            return Turn("", 0, UNSEEN, notices=self.notices[notices_before:])
         return self._turn(message, notices_before)
+
+    def _has_unseen_calls(self, question: Message) -> bool:
+        """Return whether the newest calls of a turn have left the window, unless the host took them out."""
+        group, calls = set[str](), tuple[str, ...]()
+        for event, stamp in self.chat.events(question.seq):
+            if isinstance(event, MessageAppended):
+                if stamp.cause == question.seq and event.call_ids:
+                    group, calls = {event.id}, event.call_ids
+                elif event.answers in calls:
+                    group.add(event.id)
+            elif isinstance(event, _UNDOING) or (isinstance(event, MessageRemoved) and event.id in group):
+                group, calls = set[str](), ()
+        return bool(group) and not any(message.id in group for message in self.chat.window())
 
     def _begin(self) -> None:
         """Announce the session before its first message, even if the conversation already contains other events."""
@@ -360,6 +386,9 @@ class AgentLoop:
                 with self.memory.acting("assistant", cause=message.seq):
                     stop_reason = self._execute_all(message, reply.calls)
                 self.chat.end_round()
+                question = self._question
+                if stop_reason is None and not self._is_live(message) and question is not None:
+                    stop_reason = UNSEEN if self._has_unseen_calls(question) else None
                 if stop_reason is not None:
                     return Turn(reply.text or "", step, stop_reason)
         except (Blocked, TurnOver) as stopped:
@@ -448,7 +477,10 @@ class AgentLoop:
         if not calls and not (text or "").strip():
             return ModelReply(Reply(text), None, after.block_reason or EMPTY)
         metadata = None if after.block_reason is None else {STOP_KEY: after.block_reason}
-        message = self._append("assistant", text, calls=calls, metadata=metadata)
+        try:
+            message = self._append("assistant", text, calls=calls, must_fit=bool(calls), metadata=metadata)
+        except LimitExceeded:
+            return ModelReply(Reply(text), None, TOO_LONG)
         return ModelReply(Reply(text, calls_of(message.tool_calls)), message, after.block_reason)
 
     def _execute_all(self, caller: Message, calls: Sequence[Call]) -> str | None:
@@ -543,9 +575,9 @@ class AgentLoop:
     ) -> Message:
         """Append a message, and fire the hooks for the messages that it evicts.
 
-        A message that does not fit the window would be evicted at once. If it ``must_fit``,
-        nothing is appended and `LimitExceeded` is raised instead. A ``request`` whose message another process has
-        appended meanwhile appends nothing.
+        A message that does not fit the window would be evicted at once. If it ``must_fit``, nothing is appended and
+        `LimitExceeded` is raised instead. A ``request`` whose message another process has appended meanwhile appends
+        nothing. An answer that does not fit takes its question out of the window.
         """
         core, _ = core_of(self.chat)
 
@@ -558,6 +590,9 @@ class AgentLoop:
             if earlier is not None:
                 return earlier
             message = self.chat.append(role, content, **fields)
+            question = self._question
+            if question is not None and not calls and not self._is_live(message) and not question.pinned:
+                self.chat.remove(question)  # Without its answer, it would look to the model as if it had none.
             if request is not None:
                 record_request(core, request)
             if must_fit:
@@ -576,12 +611,27 @@ class AgentLoop:
                 return write()
         raise StoreBusy(f"others wrote to {self.chat.id!r} {REDO_COUNT_MAX} times while this was appended; try again")
 
+    def _is_live(self, message: Message) -> bool:
+        return any(each.id == message.id for each in self.chat.window())
+
     def _check_fit(self, message: Message) -> None:
-        """Raise `LimitExceeded` unless the window has room for a message beside what each context has to show."""
-        is_live = any(each.id == message.id for each in self.chat.window())
+        """Raise `LimitExceeded` unless the window has room for a message beside what each context has to show.
+
+        Calls need room for an output of each, too: a group that does not fit leaves, and the model would make it again.
+        """
         core, at = core_of(self.chat)
-        required = required_groups(groups_of(open_turn_of(core, self.chat.place[0], at).messages))
-        if not is_live or sum(map(tokens_of, required)) > self.chat.window_tokens:
+        groups = groups_of(open_turn_of(core, self.chat.place[0], at).messages)
+        group = next((group for group in groups if any(each.id == message.id for each in group)), list[Message]())
+        answered = {each.event.answers for each in group}
+        open_calls = [call_id for each in group[:1] for call_id in each.event.call_ids if call_id not in answered]
+        outputs = len(open_calls) * core.counter.count(_CUT)
+        pinned = [each for each in groups if each is not group and any(message.pinned for message in each)]
+        limit = core.read(self.chat.place[0], lambda state: state.part(WINDOW).limit, at)
+        if (
+            not self._is_live(message)
+            or sum(map(tokens_of, required_groups(groups))) + outputs > self.chat.window_tokens
+            or sum(map(tokens_of, [group, *pinned])) + outputs > limit
+        ):
             raise LimitExceeded(
                 f"a {message.role} message of {message.tokens} tokens does not fit the window, which holds "
                 f"{self.chat.window_tokens} with what is pinned; shorten it, or give the conversation a larger window "
@@ -594,10 +644,11 @@ class AgentLoop:
         If another loop has answered the call as interrupted meanwhile, the output takes the place of that answer.
         """
         short = f"Error: the result has {len(output)} characters, which do not fit the window; ask for less"
-        try:
-            self._answer_in_window(caller, call, output, sources, must_fit=len(output) > len(short))
-        except LimitExceeded:
-            self._answer_in_window(caller, call, short)
+        with suppress(LimitExceeded):
+            return self._answer_in_window(caller, call, output, sources, must_fit=True)
+        with suppress(LimitExceeded):
+            return self._answer_in_window(caller, call, short, must_fit=True)
+        return self._answer_in_window(caller, call, _CUT)
 
     def _answer_in_window(
         self, caller: Message, call: Call, output: str, sources: Sequence[Any] = (), *, must_fit: bool = False

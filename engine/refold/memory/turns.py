@@ -15,7 +15,7 @@ from refold.event import ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.fold import State
 from refold.memory.core import Core
 from refold.message import PROMPT_ROLES, Message, MessageAppended, MessageReplaced, messages_of, replace_content
-from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared
+from refold.views.window import WINDOW, MessageRemoved, WindowCleared
 
 _TYPES: Final = (MessageAppended, MessageRemoved, WindowCleared, StateImported, Forked, Restored, ForkDropped)
 _PASSAGES_COUNT_MAX: Final = 64  # Conversations in a turn longer than their window whose passages are kept.
@@ -40,7 +40,7 @@ class OpenTurn(NamedTuple):
     live: list[Message]
     question: Message | None
     later: AbstractSet[str] = frozenset()
-    """The ids of the messages after the question, if the log had to be read for it."""
+    """The ids of the messages after the question."""
 
     @property
     def evicted_question(self) -> Message | None:
@@ -62,15 +62,10 @@ def open_turn_of(core: Core, stream: str, at: int | None) -> OpenTurn:
     """Return the turn that a conversation is in.
 
     The question is the newest user message, and ``None`` once it has an answer or was erased. Messages that were taken
-    out of the window, instead of being evicted, do not count. If the window does not show the question, the log is read
-    backwards as far as the turn goes.
+    out of the window, instead of being evicted, do not count. The log is read backwards as far as the turn goes.
     """
-    live, contents, is_by_age = core.read_lightly(stream, _read_window, at)
-    last = next((message for message in reversed(live) if is_question(message) or is_answer(message)), None)
-    # Such a message leaves after all older ones. If it was pinned at any time, a newer one can have left before it.
-    is_by_age = is_by_age and core.engine.reader.types_written.isdisjoint((MessagePinned,))
-    if last is not None and is_by_age and not last.pinned:
-        return OpenTurn(live, _open_question(last))
+    # The log is read in any case: a message that does not fit leaves before older ones.
+    live, contents = core.read_lightly(stream, _read_window, at)
     found, later = _find_newest(core, stream, at, contents)
     return OpenTurn(live, None if found is None else _open_question(found), later)
 
@@ -180,10 +175,10 @@ def _open_question(message: Message) -> Message | None:
     return message if is_question(message) and not message.erased else None
 
 
-def _read_window(state: State) -> tuple[list[Message], dict[str, int], bool]:
-    """Return the live messages, the seqs of the events with their current contents, and whether they leave by age."""
+def _read_window(state: State) -> tuple[list[Message], dict[str, int]]:
+    """Return the live messages, and the seqs of the events with their current contents."""
     window = state.part(WINDOW)
-    return window.live(), window.replaced.copy(), window.ranks is None
+    return window.live(), window.replaced.copy()
 
 
 def _current_message(core: Core, message: Message, seq: int) -> Message:

@@ -193,7 +193,12 @@ def test_a_result_that_leaves_no_room_for_the_question_is_an_error_to_the_model(
 @pytest.mark.parametrize("request_id", [None, "r1"])
 def test_calls_that_do_not_fit_the_window_are_not_made(memory: Memory, request_id: str | None) -> None:
     sent: list[Any] = []
-    memory.tools.register(FunctionTool("send", "d", {}, lambda given, _: sent.append(given) or "sent"))
+
+    def send(given: dict[str, Any], _: Any) -> str:
+        sent.append(given)
+        return "sent"
+
+    memory.tools.register(FunctionTool("send", "d", {}, send))
     long = call("send", body="x " * 2_000)
     chat = memory.conversation("c", window_tokens=300)
     loop = AgentLoop(memory, chat, Script(long, long, long, Reply("Sent.")))
@@ -210,7 +215,12 @@ def test_calls_that_do_not_fit_the_window_are_not_made(memory: Memory, request_i
 @pytest.mark.parametrize("eviction", ["fifo", "least-recalled", "least-important", "fifo-recall", "summary"])
 def test_calls_of_one_reply_keep_room_for_all_their_results(memory: Memory, eviction: str) -> None:
     made: list[Any] = []
-    memory.tools.register(FunctionTool("dump", "d", {}, lambda given, _: made.append(given) or "word " * 120))
+
+    def dump(given: dict[str, Any], _: Any) -> str:
+        made.append(given)
+        return "word " * 120
+
+    memory.tools.register(FunctionTool("dump", "d", {}, dump))
     calls = tuple(Call(f"k{number}", "dump", json.dumps({"a": number})) for number in range(6))
     chat = memory.conversation("c", window_tokens=400 if eviction == "fifo-recall" else 200, eviction=eviction)
     model = Script(Reply(None, calls), Reply("Done."))

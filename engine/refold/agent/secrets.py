@@ -159,13 +159,21 @@ _SHAPES: Final = (
 # Numbers and passwords whose keyword is short, so that it needs more around it.
 _PIN: Final = (
     rf"(?:{_BEGINS}(?-i:PIN|Pin(?=\s(?:ist|lautet|es|is|est)))|"
-    rf"{_BEGINS}(?:my|our|his|her|their|your|meine?|unsere?|mi|mon|code|the)\spin)(?!\w)(?:[\s-](?:code|number|nummer))?"
+    rf"{_BEGINS}(?:my|our|his|her|their|your|meine?|unsere?|mi|mon|code|the(?!\spin\s\d))\spin)(?!\w)(?:[\s-](?:code|number|nummer))?"
     r"(?:\s(?:for|of|to|at|on|für|von|de|del|para|pour)\s(?:(?![.;!?]\s)[^\n:=\d]){1,40}?)?"
     rf"(?:\s(?:{_NOW}))?(?:\s(?:is|ist|lautet|es|est)(?:\s(?:{_NOW}))?)?\s?[:=]?\s?[\"'`*]{{0,3}}"
     r"(?P<secret>\d{4,8})(?![\d.,:/-]*\d|\w|[%°]|\s(?:years?|times|posts|pins|items|people|users|[kmc]?m|of)(?!\w))"
 )
+# In India, a PIN of six digits beside such a word is a postal code.
+_POSTAL: Final = re.compile(r"[1-9]\d{5}")
+_ADDRESS: Final = re.compile(
+    r"\b(?:address|street|road|rd|lane|marg|nagar|colony|sector|area|city|district|village|town|state|office|post|postal|"
+    r"deliver\w{0,8}|ship\w{0,8}|locat\w{0,8}|live|india|delhi|mumbai|kolkata|chennai|bengaluru|bangalore|hyderabad|pune)\b",
+    re.IGNORECASE,
+)
+_ADDRESS_CHARS: Final = 80
 _CVV: Final = (
-    rf"{_BEGINS}(?:cvv|cvc|csc)2?(?!\w)(?:\s(?:code|number))?(?:\s(?:is|ist))?\s?[:=]?\s?"
+    rf"{_BEGINS}(?:(?:cvv|cvc)2?|csc(?=\scode|\s?[:=]|\sis\s))(?!\w)(?:\s(?:code|number))?(?:\s(?:is|ist))?\s?[:=]?\s?"
     r"(?P<secret>\d{3,4})(?![\w.,]*\d)"
 )
 _VARIABLE: Final = (
@@ -173,7 +181,12 @@ _VARIABLE: Final = (
     r"(?<![A-Za-z0-9])(?:[a-z0-9]{1,32}_){0,3}(?:db|database|smtp|mail|redis|ftp|admin|root|user|pg|mysql|auth)_pass)"
     r"\s?[:=]\s?[\"'`]?(?![$<{(\[]|(?:true|false|enabled|disabled|required|success\w*|failed)\b)(?P<secret>[^\s\"'`]{6,})"
 )
-_PW: Final = rf"{_BEGINS}(?:pw|psw|pass)\s?[:=]\s?[\"'`]?(?=[^\s\d]{{0,64}}\d)(?=[^\sa-z]{{0,64}}[a-z]){_VALUE}"
+# A boarding pass and the like have numbers, too.
+_PW: Final = (
+    rf"(?:{_BEGINS}(?:pw|psw)|(?:(?<![A-Za-z0-9])(?<![A-Za-z0-9]\s)|"
+    r"(?<![A-Za-z0-9])(?:my|our|is|and|with|user|login|account|admin|root|db|database|wi-?fi|e?-?mail|ftp|ssh|smtp)\s)pass)"
+    rf"\s?[:=]\s?[\"'`]?(?=[^\s\d]{{0,64}}\d)(?=[^\sa-z]{{0,64}}[a-z]){_VALUE}"
+)
 # After the name of an account, or alone in its clause.
 _LONE_WORD: Final = (
     r"(?:(?:\A|[.,;:!?\n])\s?(?:and\s|with\s)?(?:(?:my|our|the)\s)?|"
@@ -182,14 +195,15 @@ _LONE_WORD: Final = (
 )
 _COMMANDS: Final = (
     r"\b(?:curl|wget|http)\b[^\n]{0,200}?\s(?:-u|--user)[\s=]?[\"']?[^\s:\"'$]{1,64}:(?![$<{*])(?P<secret>[^\s\"']{4,})",
-    r"\b(?:mysql(?:dump|admin)?|mariadb)\b[^\n]{0,200}?\s-p(?![$<{*\s])[\"']?(?P<secret>[^\s\"']{4,})",
+    r"\b(?:mysql(?:dump|admin)?|mariadb)\b[^\n]{0,200}?\s(?-i:-p)(?![$<{*\s])[\"']?(?P<secret>[^\s\"']{4,})",
     r"\bsshpass\s-p\s?[\"']?(?![$<{*])(?P<secret>[^\s\"']{4,})",
 )
 _ASIAN_PIN: Final = (
     r"(?:暗証番号|密码|密碼|비밀번호)\s?(?:[はが是为為は는은]|[:：])\s?(?P<secret>\d{4,8})(?![\d年月日个個桁位文字자])"
 )
+_A_PIN: Final = "a PIN"
 _SHORT_SHAPES: Final = (
-    *(("a PIN", re.compile(shape, re.IGNORECASE)) for shape in (_PIN, _ASIAN_PIN)),
+    *((_A_PIN, re.compile(shape, re.IGNORECASE)) for shape in (_PIN, _ASIAN_PIN)),
     ("a card's security code", re.compile(_CVV, re.IGNORECASE)),
     *(("a password", re.compile(shape, re.IGNORECASE)) for shape in (_VARIABLE, _PW, *_COMMANDS)),
     ("a password", re.compile(rf"{_LONE_WORD}{_VALUE}{_CLAUSE_END}", re.IGNORECASE)),
@@ -200,8 +214,13 @@ _SHORT_SHAPES: Final = (
 )
 
 
-def _is_secret(kind: str, text: str) -> bool:
-    """Return whether what has the shape of a secret is one: the last digit of a card number checks the others."""
+def _is_secret(kind: str, text: str, before: str) -> bool:
+    """Return whether what has the shape of a secret is one, given also with what stands before it.
+
+    The last digit of a card number checks the others.
+    """
+    if kind == _A_PIN:
+        return _POSTAL.fullmatch(text) is None or _ADDRESS.search(before) is None
     if kind != _CARD:
         return True
     digits = [int(char) for char in reversed(text) if char.isdecimal()]
@@ -254,7 +273,7 @@ def _secrets(text: str) -> Iterator[_Secret]:
         has_words = "secret" in shape.groupindex  # Around the secret.
         for match in shape.finditer(text):
             start, end = match.span("secret") if has_words else match.span()
-            if not _is_secret(kind, text[start:end]):
+            if not _is_secret(kind, text[start:end], text[max(start - _ADDRESS_CHARS, 0) : start]):
                 continue
             yield _Secret(start, _end_of_secret(text, start, end) if has_words else end, kind)
 

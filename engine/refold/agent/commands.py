@@ -197,20 +197,46 @@ _DEMONSTRATIVE: Final = re.compile(
     re.IGNORECASE,
 )
 _BARE: Final = re.compile(r"(?:the|an?|i|we|you|he|she|it|they|my|our|your|this|that|these|those)\Z", re.IGNORECASE)
-# A request not to remember the message that it is in. "Don't remember that one" and "don't save that file" are none.
+# A request not to remember the message that it is in. "Don't remember that one", "don't save that file" and "don't save
+# this: it breaks the build" are none. "(I) don't remember that" answers a question of the model.
+_NOT: Final = r"(?:do\s+not|don['\u2019]?t|never)\s+"
+_MINE: Final = r"(?:i|we|my|our)\b"
 _WITHHOLD: Final = re.compile(
-    r"(?:do\s+not|don['\u2019]?t|never)\s+(?:remember|memori[sz]e|save|store|record|keep|note|write\s+down)\s+"
-    r"(?:(?:this|that|it|any\s+of\s+(?:this|it)|the\s+following)\s*(?:[:\uff1a]|\s[-\u2013\u2014]\s)|that\s+(?=\S))|"
+    rf"{_NOT}(?:remember|memori[sz]e|save|store|record|keep|note|write\s+down)\s+"
+    r"(?:(?:this|that|it|any\s+of\s+(?:this|it)|the\s+following)\s*(?:[:\uff1a](?!\s*it\s+(?!is\b|was\b))|\s[-\u2013\u2014]\s)|"
+    rf"that\s+(?=\S)|(?:this|any\s+of\s+this)(?:[.!]\s+(?={_MINE})|,?\s+but\s+(?={_MINE})))|"
+    rf"{_NOT}(?:remember|memori[sz]e)\s+(?:this|any\s+of\s+this)[.!]\s|"
     r"(?:this\s+is\s+|strictly\s+|just\s+)?(?:off\s+the\s+record)\s*(?:[,:;\u2013\u2014-]|but\b)",
     re.IGNORECASE,
 )
+# "I read it, but don't remember it" says that I do not.
 _WITHHOLD_END: Final = re.compile(
-    r"(?:\A|[.!,;\u2013\u2014-]\s{0,3}|\s(?:but|and|so)\s)(?:(?:but|and|so|please|pls)[\s,]{1,3}){0,2}"
-    r"(?:(?:do\s+not|don['\u2019]?t|never)\s+(?:(?:remember|memori[sz]e)\s+(?:this|that|it|any\s+of\s+(?:this|that|it))|"
+    r"(?:(?:\A|[.!?,;(\u2013\u2014-]\s{0,3}|\s(?:but|and|so)\s)(?:(?:but|and|so)[\s,]{1,3})?(?:please|pls)[\s,]{1,3}"
+    rf"{_NOT}(?:remember|memori[sz]e)\s+(?:this|that|it|any\s+of\s+(?:this|that|it))|"
+    rf"[.!?,;(\u2013\u2014-]\s{{0,3}}{_NOT}(?:remember|memori[sz]e)\s+(?:that|any\s+of\s+(?:that|it))|"
+    r"(?:\A|[.!?,;(\u2013\u2014-]\s{0,3}|\s(?:but|and|so)\s)(?:(?:but|and|so|please|pls)[\s,]{1,3}){0,2}"
+    rf"(?:{_NOT}(?:(?:remember|memori[sz]e)\s+(?:this|any\s+of\s+this)|"
     r"(?:save|store|record|keep|note|put|write)\s+(?:(?:this|that|it|any\s+of\s+(?:this|that|it))\s+)"
     r"(?:down\s+)?(?:in(?:to)?|to)\s+(?:your\s+|the\s+)?memory)|"
-    r"(?:(?:this|that|it)(?:['\u2019]s|\s+is)|(?:keep|leave)\s+(?:this|that|it))\s+off\s+the\s+record)\Z",
+    r"(?:(?:this|that|it)(?:['\u2019]s|\s+is)|(?:keep|leave)\s+(?:this|that|it))\s+off\s+the\s+record))\)?\Z",
     re.IGNORECASE,
+)
+# After a statement about oneself. "Edit the file, but don't save it" is none.
+_ABOUT_ME: Final = re.compile(_MINE, re.IGNORECASE)
+_UNSAVED_END: Final = re.compile(
+    r"[.!?,;(\u2013\u2014-]\s{0,3}(?:(?:but|and|so|please|pls)[\s,]{1,3}){0,2}"
+    rf"{_NOT}(?:save|store|record|note|write\s+down)\s+(?:this|that|any\s+of\s+(?:this|that))\)?\Z",
+    re.IGNORECASE,
+)
+_FOREIGN_WITHHOLD: Final = re.compile(
+    "(?:\u8bf7|\u8acb)?\u4f60?(?:\u4e0d\u8981|[\u522b\u5225])"
+    "(?:(?:[\u8bb0\u8a18][\u4f4f\u4e0b\u5f55\u9304]|\u4fdd\u5b58)(?:[\u8fd9\u9019][\u4e2a\u500b]?|[\u8fd9\u9019]\u4ef6\u4e8b|[\u8fd9\u9019]\u4e9b|\u4ee5\u4e0b(?:[\u5185\u5167]\u5bb9)?)[\uff1a:\uff0c,\u3002\uff01]|[\u8bb0\u8a18]\u4f4f[\uff1a:])\\s*\\S|"
+    "(?:\u3053\u308c|\u3053\u306e\u3053\u3068|\u4ee5\u4e0b|\u6b21\u306e\u3053\u3068)\u306f(?:\u899a\u3048|\u8a18\u61b6\u3057|\u8a18\u9332\u3057|\u4fdd\u5b58\u3057)\u306a\u3044\u3067(?:\u304a\u3044\u3066)?(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d)?[\uff1a:\u3001,\u3002]\\s*\\S|"
+    "\u30aa\u30d5\u30ec\u30b3(?:\u3067|\u3067\u3059\u304c|\u3060\u3051\u3069)[\uff1a:\u3001,]"
+)
+_FOREIGN_WITHHOLD_END: Final = re.compile(
+    "[\uff0c,\u3002\uff01!\uff1b;]\\s{0,3}(?:\u8bf7|\u8acb)?\u4f60?(?:\u4e0d\u8981|[\u522b\u5225])[\u8bb0\u8a18][\u4f4f\u4e0b\u5f55\u9304](?:[\u8fd9\u9019][\u4e2a\u500b]?|[\u8fd9\u9019]\u4ef6\u4e8b|[\u8fd9\u9019]\u4e9b|\u4ee5\u4e0b(?:[\u5185\u5167]\u5bb9)?)[\u54e6\u5594\u554a]?\\Z|"
+    "(?:\u3053\u308c|\u3053\u306e\u3053\u3068|\u305d\u308c|\u305d\u306e\u3053\u3068)\u306f(?:\u899a\u3048|\u8a18\u61b6\u3057|\u8a18\u9332\u3057|\u4fdd\u5b58\u3057)\u306a\u3044\u3067(?:\u304a\u3044\u3066)?(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d)?\\Z"
 )
 _WITHHOLD_CHARS_MAX: Final = 120
 _FIRST_STOP: Final = re.compile(r"[?.!](?=[\s?.!\"')\]]|\Z)|[\uff1f\u3002\uff01\uff0e\uff61]")
@@ -337,14 +363,19 @@ def _forget_other(payload: str) -> ForgetCommand | None:
     return _forget_subject("forget", payload) if is_short else None
 
 
-def _is_withheld(whole: str) -> bool:
-    """Return whether a message asks not to be remembered: at its beginning or at its end."""
+def _is_withheld(whole: str, *, is_asked: bool) -> bool:
+    """Return whether a message asks not to be remembered: at its beginning, or at its end if that asks nothing."""
     match = _WITHHOLD.match(whole)
     if match is not None:
         rest = whole[match.end() :].strip()
         is_that = match.group().split()[-1].lower() == "that"
         return bool(rest) and (not is_that or _STATEMENT.match(rest) is not None)
-    return _WITHHOLD_END.search(whole[-_WITHHOLD_CHARS_MAX:]) is not None
+    if _FOREIGN_WITHHOLD.match(whole) is not None:
+        return True
+    end = whole[-_WITHHOLD_CHARS_MAX:]
+    is_unsaved = _ABOUT_ME.match(whole) is not None and _UNSAVED_END.search(end) is not None
+    is_at_end = _WITHHOLD_END.search(end) is not None or _FOREIGN_WITHHOLD_END.search(end) is not None
+    return not is_asked and (is_at_end or is_unsaved)
 
 
 def _recall_command(payload: str, category: str | None = None) -> RecallCommand:
@@ -402,7 +433,7 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     a command. Spaces and full stops are removed from the end of the text after the phrase. "Note" and rules such as
     "never" are commands only in one short paragraph, and forgetting only in one line. "Remember" needs no "that" before
     a statement about what I, we, or my, our and the things are. A request not to remember a message is one, too, at its
-    beginning or end. A question changes nothing, unless it is a request
+    beginning or end, also of a question. Any other question changes nothing, unless it is a request
     ("can you ...?", "..., okay?"). English, Chinese and Japanese are supported. Raises `InvalidInput` if the message is
     not text, and `LimitExceeded` if it is over `VALUE_BYTES_MAX`. A question that follows what to remember is no part
     of it. "Forget that" needs a statement: "forget that plan" means what was just said. A question about oneself alone
@@ -431,6 +462,8 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     if polite is not None:
         said, whole = said[polite.end() :], whole[polite.end() :]
         is_request |= "you" in polite.group().lower()
+    if _is_withheld(whole, is_asked=not is_request and said.rstrip()[-1:] in _QUESTION_MARKS):
+        return WithholdCommand()
     command = _parse_command(said, whole)
     if isinstance(command, RememberCommand):
         is_asked = tag is None and said.rstrip()[-1:] in _QUESTION_MARKS
@@ -457,8 +490,6 @@ def _is_question(said: str, whole: str) -> bool:
 
 def _parse_command(said: str, whole: str) -> MemoryCommand | None:
     """Parse a message without its polite words, given also without the full stops at its end."""
-    if _is_withheld(whole):
-        return WithholdCommand()
     for pattern, command in _COMMANDS:
         match = pattern.match(whole)
         if match is not None:

@@ -40,7 +40,10 @@ ORIGINAL_KEY: Final = "original"
 """The metadata key of the user's own words, if a hook changed them."""
 
 WITHHELD_KEY: Final = "refold_withheld"
-"""The metadata key of a user's message that is not to be remembered: nothing is learnt or shown of it elsewhere."""
+"""The metadata key of a user's message that is not to be remembered, and of what answers it.
+
+Nothing is learnt or shown of them elsewhere.
+"""
 
 STOP_KEY: Final = "refold_stop_reason"
 """The metadata key of a reply's reason to end its turn, if a hook gave one."""

@@ -12,7 +12,9 @@ from refold.agent import (
     AfterToolResult,
     AgentLoop,
     Call,
+    CallableProvider,
     ContextBudget,
+    FunctionTool,
     HookContext,
     NoJson,
     ProviderFailed,
@@ -20,10 +22,12 @@ from refold.agent import (
     ToolFailed,
     ToolResult,
     UserMessageResult,
+    default_hooks,
+    extract,
 )
 from refold.limits import INJECTED_MEMORIES_COUNT_MAX
 from refold.message import INJECTED_KEY
-from tests.agent.test_loop import Script
+from tests.agent.test_loop import Script, call
 from tests.support.memories import assert_sound
 
 
@@ -213,3 +217,25 @@ def test_what_a_message_recalls_is_bounded_and_listed_once(memory: Memory, caplo
     AgentLoop(memory, memory.conversation("d"), Script(Reply("done"))).run("go")
     assert "over INJECTED_MEMORIES_COUNT_MAX = 1,000" in caplog.text
     assert memory.conversation("d").window()[0].metadata is None
+
+
+@pytest.mark.parametrize("way", ["kept", "erased", "replaced"])
+def test_the_answer_to_a_withheld_message_stays_withheld(way: str) -> None:
+    with Memory() as memory:
+        chat, seen = memory.conversation("c", project="p"), list[str]()
+        said = "I will not keep it. Dr. Weber treats hepatitis with Epclusa."
+        model = Script(call("look"), Reply(said))
+        memory.tools.register(FunctionTool("look", "Look.", {}, lambda *_: "Epclusa is for hepatitis"))
+        AgentLoop(memory, chat, model, hooks=default_hooks(memory)).run("Don't remember this: I have hepatitis C.")
+        question, *rest = chat.history()
+        if way == "erased":
+            memory.erase([question])
+        elif way == "replaced":
+            chat.replace(question, "I have an illness.")
+        provider = CallableProvider(lambda asked, *_: seen.append(asked[0]["content"]) or "[]")
+        for page in ([*rest], None):
+            extract(chat, provider, memory=memory, messages=page)
+        assert not any("Epclusa" in each for each in seen)
+        other = memory.conversation("o", project="p")
+        other.append("user", "Who treats hepatitis with Epclusa?")
+        assert "Weber" not in memory.context(other).text

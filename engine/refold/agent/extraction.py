@@ -421,7 +421,7 @@ def without_withheld(messages: Sequence[Message]) -> list[Message]:
     is_kept = True
     for message in messages:
         is_kept = not is_withheld(message) if is_question(message) else is_kept
-        if is_kept:
+        if is_kept and not is_withheld(message):
             kept.append(message)
     return kept
 
@@ -477,6 +477,7 @@ def _turn_before(chat: Conversation, page: Sequence[Message]) -> list[Message]:
             if is_question(message):
                 turn = [] if is_withheld(message) else turn
                 break
+    turn = [message for message in turn if not is_withheld(message)]
     return [*turn[-1:], *turn[-2::-1][-_BEFORE_COUNT_MAX:]]
 
 

@@ -40,7 +40,7 @@ from refold.memory.core import core_of
 from refold.memory.memory import Memory
 from refold.memory.reasons import shorten
 from refold.memory.turns import find_question, is_answer, is_question, open_turn_of, record_request
-from refold.message import ORIGINAL_KEY, STOP_KEY, Message, MessageAppended, text_of
+from refold.message import ORIGINAL_KEY, STOP_KEY, WITHHELD_KEY, Message, MessageAppended, is_withheld, text_of
 from refold.results import SessionSummary
 from refold.views.session import ToolExecuted
 from refold.views.window import WINDOW, MessageRemoved, WindowCleared
@@ -476,9 +476,10 @@ class AgentLoop:
         calls = () if after.block_reason is not None else reply.calls
         if not calls and not (text or "").strip():
             return ModelReply(Reply(text), None, after.block_reason or EMPTY)
-        metadata = None if after.block_reason is None else {STOP_KEY: after.block_reason}
+        metadata = {} if after.block_reason is None else {STOP_KEY: after.block_reason}
+        metadata |= {} if self._question is None else _withheld_with(self._question)
         try:
-            message = self._append("assistant", text, calls=calls, must_fit=bool(calls), metadata=metadata)
+            message = self._append("assistant", text, calls=calls, must_fit=bool(calls), metadata=metadata or None)
         except LimitExceeded:
             return ModelReply(Reply(text), None, TOO_LONG)
         return ModelReply(Reply(text, calls_of(message.tool_calls)), message, after.block_reason)
@@ -653,15 +654,19 @@ class AgentLoop:
     def _answer_in_window(
         self, caller: Message, call: Call, output: str, sources: Sequence[Any] = (), *, must_fit: bool = False
     ) -> None:
+        metadata = _withheld_with(caller) or None
+
         def write() -> Message | None:
             self._check_there()
             groups = [group for group in groups_of(self.chat.window()) if call.id in group[0].event.call_ids]
             own = next((group for group in groups if group[0].id == caller.id), list[Message]())
             answer = next((message for message in own if message.event.answers == call.id), None)
             if answer is not None and answer.content == INTERRUPTED:
-                message = self.chat.replace(answer, output, name=call.name, sources=sources)
+                message = self.chat.replace(answer, output, name=call.name, metadata=metadata, sources=sources)
             elif answer is None and (not groups or groups[-1] is own):  # An answer goes to the last call with the id.
-                message = self.chat.append("tool", output, tool_call_id=call.id, name=call.name, sources=sources)
+                message = self.chat.append(
+                    "tool", output, tool_call_id=call.id, name=call.name, metadata=metadata, sources=sources
+                )
             else:
                 return None
             if must_fit:
@@ -701,6 +706,11 @@ def _questions_of(message: Message) -> list[Question]:
     original = (message.metadata or {}).get(ORIGINAL_KEY)
     texts = [text_of(message), original] if isinstance(original, str) else [text_of(message)]
     return [Question(message.name, text) for text in texts]
+
+
+def _withheld_with(message: Message) -> dict[str, Any]:
+    """Return the metadata of what answers a message: if that is withheld, so is this, even after it was erased."""
+    return {WITHHELD_KEY: True} if is_withheld(message) else {}
 
 
 def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:

@@ -546,6 +546,65 @@ def test_what_repeats_a_forgotten_statement_is_not_shown(
         assert answer in text_at(), "a fact that holds says it, too"
 
 
+@pytest.mark.parametrize(("asker", "is_hidden"), [("anna", False), ("bob", True), (None, True)])
+def test_what_one_user_had_forgotten_of_themselves_hides_no_answer_to_another(
+    memory: Memory, asker: str | None, *, is_hidden: bool
+) -> None:
+    own, other = memory.conversation("own", project="acme"), memory.conversation("other", project="acme")
+    memory.profile("bob").set("city", "Bern", sources=[own.append("user", "I live in Bern.", name="bob")])
+    other.append("user", "Where do I live and when does the ferry leave?", name=asker)
+    other.append("assistant", "You live in Bern. The ferry to Thun leaves from pier 4.")
+    memory.profile("bob").delete("city", sources=[own.append("user", "Forget that I live in Bern.", name="bob")])
+    now = memory.conversation("now", project="acme")
+    assert ("pier 4" in memory.context(now, query="From which pier does the ferry leave?").text) is not is_hidden
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_hidden"),
+    [
+        ("Anna, the dentist opens at 9:30. Anything else, Anna?", False),
+        ("Hi Anna! The dentist opens at 9:30.", False),
+        ("The dentist opens at 9:30. Good night, Anna.", False),
+        ("You are Anna. The dentist opens at 9:30.", True),
+        ("Your name is Anna; the dentist opens at 9:30.", True),
+    ],
+)
+def test_an_answer_that_calls_the_user_by_a_forgotten_name_says_no_forgotten_fact(
+    memory: Memory, answer: str, *, is_hidden: bool
+) -> None:
+    chat = memory.conversation("then", project="acme")
+    memory.profile().set("name", "Anna", sources=[chat.append("user", "My name is Anna.")])
+    chat.append("user", "When does the dentist open?")
+    chat.append("assistant", answer)
+    memory.profile().delete("name", sources=[chat.append("user", "Forget that my name is Anna.")])
+    now = memory.conversation("now", project="acme")
+    assert ("9:30" in memory.context(now, query="When does the dentist open?").text) is not is_hidden
+
+
+def test_thousands_of_cleared_facts_slow_no_context(memory: Memory) -> None:
+    chat, project, count = memory.conversation("then", project="acme"), memory.project("acme"), 1_500
+    with memory.batch():
+        asked = [chat.append("user", f"The server rack{each} runs job{each}.") for each in range(count)]
+    with memory.batch():
+        for each in range(count):
+            project.add(f"The server rack{each} runs job{each}", sources=[asked[each]])
+    for part in range(40):
+        chat.append("user", f"Tell me about the server cluster part{part}?")
+        chat.append(
+            "assistant", " ".join(f"The server node{node} of part{part} has load {node}." for node in range(100))
+        )
+    before, seconds = memory.head, list[float]()
+    project.clear()
+    question = "What load has the server node of part3 in the cluster?"
+    for at in (memory.at(before), memory):
+        now = at.conversation("now", project="acme")
+        at.context(now, query=question)
+        begin = time.process_time()
+        at.context(now, query=question)
+        seconds.append(time.process_time() - begin)
+    assert seconds[1] < 4 * seconds[0] + 0.2, seconds
+
+
 def test_what_is_said_again_after_it_was_forgotten_or_in_another_project_stays(memory: Memory) -> None:
     def talk(project: str, name: str) -> None:
         chat = memory.conversation(name, project=project)

@@ -232,7 +232,12 @@ def test_the_answer_to_a_withheld_message_stays_withheld(way: str) -> None:
             memory.erase([question])
         elif way == "replaced":
             chat.replace(question, "I have an illness.")
-        provider = CallableProvider(lambda asked, *_: seen.append(asked[0]["content"]) or "[]")
+
+        def complete(asked: Any, *_: Any) -> str:
+            seen.append(asked[0]["content"])
+            return "[]"
+
+        provider = CallableProvider(complete)
         for page in ([*rest], None):
             extract(chat, provider, memory=memory, messages=page)
         assert not any("Epclusa" in each for each in seen)

@@ -642,16 +642,17 @@ class _NewestEvents:
             return True
         scope = self._scope_name(message.stamp.stream, end)
         return message.role == "assistant" and self._retractions.repeats(
-            message.seq, text, lambda: self._text_at(question), scope, end
+            message.seq, text, lambda: self._question_at(question), scope, end, lambda each: self._question_at(each)[1]
         )
 
-    def _text_at(self, seq: int) -> str:
-        """Return the text of the message that an event added, empty for 0."""
+    def _question_at(self, seq: int) -> tuple[str, str | None]:
+        """Return the text of the message that an event added, and the name of who wrote it; nothing for 0."""
         if not seq:
-            return ""
+            return "", None
         with self._reader.state_lock:
             (recorded,) = self._reader.loader.recorded_events([seq])
-        return "".join(map(text_of, messages_of(recorded)))
+        messages = list(messages_of(recorded))
+        return "".join(map(text_of, messages)), next((each.name for each in messages), None)
 
     def _question_of(self, seq: int, end: int) -> int:
         """Return the seq of the user's message that a model's message answers, 0 if it is not among those searched."""

@@ -2,7 +2,8 @@
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -22,6 +23,14 @@ _SENTENCES: Final = re.compile(r"(?<=[.?!\u061f])\s+|(?<=[\u3002\uff01\uff1f])")
 _CLAUSES: Final = re.compile(
     r"[;:\u2013\u2014]\s|,\s(?=\s*(?:so|and|but|because|since|which|while|as|then)\b)|[\uff1b\uff0c]"
 )
+# Before a name that only addresses the user, as in "Hi Anna!" and "Anything else, Anna?".
+_CALLING: Final = re.compile(
+    r"(?:,|\b(?:hi|hello|hey|dear|thanks|thank\s+you|welcome|bye|goodbye|sorry|sure|yes|no|ok|okay|morning|afternoon|"
+    r"evening|night))\s\Z",
+    re.IGNORECASE,
+)
+_CALLING_CHARS_MAX: Final = 20
+_ENDS: Final = ",.;:!?)\u2013\u2014"
 
 TYPES: Final = (
     *(MemoriesCleared, MemoryAdded, MemoryDeleted, MemoryMerged, MemoryUpdated),
@@ -39,19 +48,28 @@ class _Statement(Struct):
     stream: str
     content: str
     key: str = ""  # Of a fact of a profile.
+    sources: tuple[int, ...] = ()
+    known_terms: frozenset[str] | None = None
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """The terms of the content, read once: thousands of facts can be cleared."""
+        if self.known_terms is None:
+            self.known_terms = _terms_of(self.content)
+        return self.known_terms
 
     def is_retracted(self, at: int) -> bool:
         return bisect_right(self.turns, at) % 2 == 1
 
     def is_said_by(self, text: str, question: str) -> bool:
         """Return whether a text, which may answer a question, says this and nothing else."""
-        own, asked, content = _terms_of(text), _terms_of(question), _terms_of(self.content)
+        own, asked, content = _terms_of(text), _terms_of(question), self.terms
         is_whole = content <= own or (not content.isdisjoint(own - asked) and content <= own | asked)
-        return is_whole and self.implies(text, question)
+        return is_whole and self.implies(text, question) and not (self.key and _addresses(text, self.content))
 
     def implies(self, text: str, question: str) -> bool:
         """Return whether a text, which may answer a question, says nothing beyond this and has some of it."""
-        own, content = _terms_of(text), _terms_of(self.content)
+        own, content = _terms_of(text), self.terms
         is_part = own - _terms_of(question) <= content | _terms_of(self.key) and not content.isdisjoint(own)
         return is_part and contradiction(self.content, text) is None
 
@@ -84,7 +102,8 @@ class Retractions:
         self._told: dict[int, list[_Statement]] = {}  # By the seq of a message.
         self._retracted: list[_Statement] = []  # All that ever were.
         self._first_seq = _NEVER  # The lowest seq of theirs.
-        self._by_term: dict[str, list[_Statement]] = {}  # The first so many of them.
+        self._by_term: dict[str, list[_Statement]] = {}  # The first so many of them, each by its rarest term.
+        self._counts: Counter[str] = Counter()  # Of those with a term.
         self._indexed_count = 0
         self.has_any = False  # Whether any fact was ever retracted.
         self._withdrawing: dict[int, int] = {}  # By the seq of a message that led to a removal, the seq of the removal.
@@ -95,7 +114,9 @@ class Retractions:
         stream, seq = stamp.stream, stamp.seq
         if isinstance(event, ProfileSet):
             self._add_fact(
-                (stream, event.key), event.sources, _Statement(seq, None, [], stream, event.value, event.key)
+                (stream, event.key),
+                event.sources,
+                _Statement(seq, None, [], stream, event.value, event.key, event.sources),
             )
         elif isinstance(event, (MemoryAdded, MemoryUpdated)):
             self._add_fact(
@@ -107,7 +128,8 @@ class Retractions:
         elif isinstance(event, (MemoryDeleted, ProfileDeleted)):
             self.has_any = True
             self._retract((stream, event.key if isinstance(event, ProfileDeleted) else event.id), seq)
-            self._withdrawing = dict.fromkeys(event.sources, seq) | self._withdrawing
+            for source in event.sources:
+                self._withdrawing.setdefault(source, seq)
         elif isinstance(event, MemoriesCleared):
             self.has_any = True
             for key in self._keys_of(stream):
@@ -144,28 +166,55 @@ class Retractions:
         """Return whether what was said at a seq may repeat a fact that was retracted later."""
         return bool(self._retracted) and self._first_seq < seq < self._retracted[-1].turns[0]
 
-    def repeats(self, seq: int, text: str, question: Callable[[], str], scope: str, at: int) -> bool:
+    def repeats(
+        self,
+        seq: int,
+        text: str,
+        question: Callable[[], tuple[str, str | None]],
+        scope: str,
+        at: int,
+        name_of: Callable[[int], str | None],
+    ) -> bool:
         """Return whether what a model said at a seq says again what was retracted later, by another seq.
 
         A clause that says only that is enough: a user who has a fact forgotten wants to read it nowhere. `scope` is the
-        project of its conversation, beside whose facts those of profiles count. It may answer a question. A fact that
-        still holds may say the same.
+        project of its conversation, beside whose facts those of profiles count: what one user said of themselves counts
+        in no turn of another one. It may answer a question, given with the name of who asked; `name_of` returns the
+        name of who wrote the message of a seq. A fact that still holds may say the same.
         """
-        for fact in self._retracted[self._indexed_count :]:
-            for term in _terms_of(fact.content):
-                self._by_term.setdefault(term, []).append(fact)
-        self._indexed_count = len(self._retracted)
-        known = (fact for term in _terms_of(text) for fact in self._by_term.get(term, ()))
-        facts = [fact for fact in known if _is_of(fact, scope) and _was_repeatable(fact, seq, at)]
+        self._index()
+        own = _terms_of(text)
+        if self._counts.keys().isdisjoint(own):
+            return False
+        asked, name = question()
+        within = own | _terms_of(asked)
+        known = (fact for term in within for fact in self._by_term.get(term, ()))
+
+        def is_of(fact: _Statement) -> bool:
+            is_personal = fact.stream.startswith(_PROFILES)
+            return _is_said_to(name, map(name_of, fact.sources)) if is_personal else fact.stream == scope
+
+        alike = (fact for fact in known if fact.terms <= within and _was_repeatable(fact, seq, at) and is_of(fact))
+        facts = list({(fact.content, fact.key): fact for fact in alike}.values())
         if not facts:
             return False
-        asked = question()
         said = [each for each in _clauses_of(text) if any(fact.is_said_by(each, asked) for fact in facts)]
         if not said:
             return False
         known = (fact for each in self._facts.values() for fact in each if fact.seq <= at and not fact.is_retracted(at))
-        current = [fact for fact in known if _is_of(fact, scope)]
+        current = [fact for fact in known if not fact.terms.isdisjoint(own) and is_of(fact)]
         return any(not any(fact.implies(each, asked) for fact in current) for each in said)
+
+    def _index(self) -> None:
+        """Index what was retracted since the last call by the rarest of its terms."""
+        fresh = self._retracted[self._indexed_count :]
+        for fact in fresh:
+            self._counts.update(fact.terms)
+        for fact in fresh:
+            if fact.terms:
+                rarest = min(fact.terms, key=lambda term: (self._counts[term], term))
+                self._by_term.setdefault(rarest, []).append(fact)
+        self._indexed_count += len(fresh)
 
     def hides(self, seq: int, line: str | None, at: int) -> bool:
         """Return whether every fact that a message had stated by a seq was retracted by then.
@@ -188,8 +237,19 @@ def _clauses_of(text: str) -> Iterator[str]:
             yield from _CLAUSES.split(sentence)
 
 
-def _is_of(fact: _Statement, scope: str) -> bool:
-    return fact.stream == scope or fact.stream.startswith(_PROFILES)
+def _is_said_to(name: str | None, speakers: Iterable[str | None]) -> bool:
+    """Return whether what speakers said of themselves can be said to a user: to one of them, or one without name."""
+    known = {each for each in speakers if each is not None}
+    return name is None or not known or name in known
+
+
+def _addresses(text: str, content: str) -> bool:
+    """Return whether a text has a name only as the one whom it speaks to."""
+    begin = text.lower().find(content.lower())
+    before, after = text[max(begin - _CALLING_CHARS_MAX, 0) : max(begin, 0)], text[begin + len(content) :].lstrip()
+    is_opening = not before.strip() and after[:1] == ","
+    is_called = _CALLING.search(before) is not None and (not after or after[0] in _ENDS)
+    return begin >= 0 and (is_opening or is_called)
 
 
 def _was_repeatable(fact: _Statement, seq: int, at: int) -> bool:

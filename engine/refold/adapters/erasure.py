@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from refold import Memory, Receipt
-from refold.memory.table import Key
 
 Receipts: TypeAlias = list[Receipt]
 
@@ -21,7 +20,7 @@ def erase(
     chats: Sequence[str] = (),
     forks: str = "refuse",
     table: str,
-    keys: Sequence[Key] | None = None,
+    keys: Sequence[str | tuple[str, ...]] | None = None,
     projects: Sequence[str] = (),
 ) -> Receipts:
     """Erase conversations, then a table or those of its items whose keys begin with one of ``keys``, then projects.

@@ -11,9 +11,8 @@ from refold.adapters.media import estimate_tokens
 from refold.adapters.windows import acceptable_messages, call_ids, opening, other_budget
 from refold.memory.blocks import is_readable
 from refold.memory.core import core_of
-from refold.message import MessageAppended
+from refold.memory.turns import has_left
 from refold.text import countable_texts
-from refold.views.window import MessageRemoved, WindowCleared
 
 Item: TypeAlias = dict[str, Any]
 
@@ -131,25 +130,12 @@ class RefoldSession:
             made: list[Item] = []
             for item in run:
                 answered = _answered_id(item)
-                if answered is None or answered in calls or is_again or not self._has_left(answered):
+                if answered is None or answered in calls or is_again or not has_left(self._chat.events(), answered):
                     made.append(_fields_of(item, calls))
                 else:
                     made.append(_fields_of(item, {answered}))
                 calls |= {call["id"] for call in made[-1].get("tool_calls", ())}
             await self._async_chat.append(**(made[0] if len(run) == 1 else self._join_fields(run, made)))
-
-    def _has_left(self, call: str) -> bool:
-        """Return whether the newest call with an id was evicted or erased, so that its result is not shown either."""
-        group, calls = set[str](), tuple[str, ...]()  # Of that call: the messages, of which one is removed with all.
-        for event, _ in self._chat.events():
-            if isinstance(event, MessageAppended):
-                if call in event.call_ids:
-                    group, calls = {event.id}, event.call_ids
-                elif event.answers in calls:
-                    group.add(event.id)
-            elif isinstance(event, WindowCleared) or (isinstance(event, MessageRemoved) and event.id in group):
-                group, calls = set[str](), ()
-        return bool(group)
 
     def _join_fields(self, run: list[Item], made: Sequence[Item]) -> Item:
         """Return the fields of the one message for items that a model made together, given with the fields of each."""

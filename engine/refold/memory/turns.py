@@ -102,6 +102,20 @@ def is_cut(core: Core, stream: str, at: int | None, live: Sequence[Message]) -> 
     return False
 
 
+def has_left(events: Iterable[Recorded], call: str) -> bool:
+    """Return whether a call that is not in the window was evicted or erased, by the events of the conversation."""
+    group, calls = set[str](), tuple[str, ...]()  # Of that call: the messages, of which one is removed with all.
+    for event, _ in events:
+        if isinstance(event, MessageAppended):
+            if call in event.call_ids:
+                group, calls = {event.id}, event.call_ids
+            elif event.answers in calls:
+                group.add(event.id)
+        elif isinstance(event, WindowCleared) or (isinstance(event, MessageRemoved) and event.id in group):
+            group, calls = set[str](), ()
+    return bool(group)
+
+
 class Passage(NamedTuple):
     """The newest question or answer in the log of a conversation up to a head, and the messages after it."""
 

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from refold.limits import MEDIA_TOKENS
 from refold.memory.blocks import is_readable
 
-_DATA_URL: Final = re.compile(r"data:([^;,]*)[^,]*;base64,")
+_DATA_URL: Final = re.compile(r"data:([^;,]*+)(?:;(?!base64,)[^;,]*+)*+;base64,")
 _STANDARD: Final = str.maketrans("-_", "+/")
 
 

@@ -54,17 +54,17 @@ _FORGET_SUBJECT: Final = (
 )
 # Other requests to forget a subject, up to it. "Forget my last message" and the like mean what was just said.
 _FORGET_OTHERS: Final = re.compile(
-    r"forget\s+(?=(?:my|our)\s+(?!(?:last|latest|previous|earlier|first|other|old\s+(?:question|message)|own|little|"
-    r"whole|silly|stupid)\b)(?![^\n]*\b(?:questions?|requests?|messages?|words?|ideas?|suggestions?|comments?|remarks?|"
-    r"mistakes?|points?|prompts?|answers?|attempts?|rambling|joke|rant)\s*\Z))|"
+    r"forget\s++(?=(?:my|our)\s++(?!(?:last|latest|previous|earlier|first|other|old\s+(?:question|message)|own|little|"
+    r"whole|silly|stupid)\b)(?![^\n]{0,120}\b(?:questions?|requests?|messages?|words?|ideas?|suggestions?|comments?|"
+    r"remarks?|mistakes?|points?|prompts?|answers?|attempts?|rambling|joke|rant)\s*\Z))|"
     r"(?:forget|delete|erase|remove)\s+(?:everything|anything|all|what(?:ever)?)\s+(?:that\s+)?"
     r"(?:you(?:['\u2019]ve|\s+have)?(?:\s+ever)?\s+(?:know|knew|remember(?:ed)?|stored|saved|kept|learn(?:ed|t))|"
     r"(?:i|we)(?:['\u2019]ve|\s+have)?(?:\s+ever)?\s+(?:said|mentioned|told\s+you|wrote|shared))\s+(?:about|of|on)\s+|"
     r"(?:delete|erase|remove)\s+(?:all\s+|the\s+|any\s+|your\s+)*(?:memory|memories)\s+(?:about|of)\s+|"
-    r"(?:delete|erase|remove)\s+(?=my\s+[^\n.,;!?]{1,80}\s+from\s+(?:your\s+|the\s+)?memory\s*\Z)",
+    r"(?:delete|erase|remove)\s+(?=my\s++[^\n.,;!?]{1,80}?\s++from\s++(?:your\s++|the\s++)?memory\s*+\Z)",
     re.IGNORECASE,
 )
-_FROM_MEMORY: Final = re.compile(r"\s+from\s+(?:your\s+|the\s+)?memory\s*\Z", re.IGNORECASE)
+_FROM_MEMORY: Final = re.compile(r"(?<!\s)\s++from\s++(?:your\s++|the\s++)?memory\s*+\Z", re.IGNORECASE)
 _SUBJECT_WORDS_MAX: Final = 8
 _CLAUSES: Final = re.compile(
     r"[,;:.!?]\s|\b(?:and|but|then|so)\s+(?:let|just|please|we|i|you|do|go|start|use|make)\b", re.IGNORECASE

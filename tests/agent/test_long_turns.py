@@ -264,7 +264,7 @@ def test_an_answer_that_does_not_fit_the_window_leaves_no_open_question(memory: 
     answer = loop.run("Tell me all.", request_id="r1")
     assert loop.run("Tell me all.", request_id="r1").text == answer.text == "word " * 500
     assert unanswered_message(chat) is None
-    assert [message.content for message in chat.window()] == ["Hi.", "Hello."]
+    assert chat.window() == []
     assert loop.run("And how are you?").text == "Fine."
     assert not any("Tell me all." in message["content"] for message in model.asked[-1] if message["role"] == "user")
     chat.append("user", "Again?")

@@ -1,7 +1,6 @@
 """What the contract says of conversations, and of the keys and notes of profiles, journals, settings and snapshots."""
 
 import json
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -146,17 +145,7 @@ class Chat(State):
         return replace(line, leader=makers[-1]) if makers else None
 
     def evict(self) -> None:
-        """Take groups while the sum exceeds the budget: those that no room is enough for, then from the front.
-
-        Pinned groups stay.
-        """
-        room = self.budget - pinned_tokens(self.lines)
-        sizes = Counter[str]()
-        for line in self.lines:
-            sizes[line.leader] += line.tokens
-        if self.tokens > self.budget:
-            fixed = {line.leader for line in self.lines if line.pinned}
-            self.lines = [line for line in self.lines if line.leader in fixed or sizes[line.leader] <= room]
+        """Take groups from the front while the sum exceeds the budget; pinned groups stay."""
         while self.tokens > self.budget:
             pinned = {line.leader for line in self.lines if line.pinned}
             loose = [line.leader for line in self.lines if line.leader not in pinned]

@@ -219,7 +219,8 @@ class Shelves(Projects):
                 return None
             return teaching(replace(held, body=body, kind="refined", status="pending_review"), (held.seq,))
 
-        self._skill(("refine", skill, body), decide, options)
+        if self._skill(("refine", skill, body), decide, options) is None:
+            self.state("skills/default").named(skill)
         return ...
 
     def skilllibrary_review(self, _: None, skill: str, status: str, **options: Any) -> Any:
@@ -233,7 +234,8 @@ class Shelves(Projects):
 
             return None if held.status == status else Change(effect)
 
-        self._skill(("review", skill, status), decide, options)
+        if self._skill(("review", skill, status), decide, options) is None:
+            self.state("skills/default").named(skill)
         return ...
 
     def skilllibrary_approve(self, _: None, skill: str, **options: Any) -> Any:

@@ -99,9 +99,6 @@ class _Chat:
         self.notes: list[int] = []
 
     def evict(self) -> None:
-        if sum(row[1] for row in self.window) > self.budget:
-            room = self.budget - sum(row[1] for row in self.window if row[0] in self.pinned)
-            self.window = [row for row in self.window if row[0] in self.pinned or row[1] <= room]
         place = 0
         while sum(row[1] for row in self.window) > self.budget and place < len(self.window):
             if self.window[place][0] in self.pinned:

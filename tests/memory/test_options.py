@@ -76,23 +76,18 @@ class TestRequests:
                 project.review(entry, "active", request_id="review"),
                 project.upsert("The port is 5432", importance=0.2, keywords=[], request_id="upsert"),
                 chat.replace(message, "Hello!", request_id="replace"),
-                memory.skills.library.refine("a-skill", body="Steps.", status=None, request_id="refine"),
-                memory.skills.library.review("a-skill", "pending_review", request_id="approve"),
             ]
 
         with memory.batch() if is_batch else nullcontext():
             entry, message = project.add("The port is 5432."), chat.append("user", "Hello!")
-            memory.skills.library.learn("a-skill", "How to.", "Steps.")
             count, first = memory.stats().events, ask()
             assert memory.stats().events == count
             project.update(entry, importance=0.9)
             project.archive(entry)
             chat.replace(message, "Goodbye!")
-            memory.skills.library.approve("a-skill")
             assert ask()[:3] + ask()[4:] == first[:3] + first[4:]
             project.delete(entry)
             chat.clear_window()
-            memory.skills.library.delete("a-skill")
             again = ask()
             assert again[:3] + again[4:] == first[:3] + first[4:]
         if not is_batch:

@@ -576,9 +576,9 @@ class AgentLoop:
     ) -> Message:
         """Append a message, and fire the hooks for the messages that it evicts.
 
-        A message that does not fit the window would be evicted at once. If it ``must_fit``, nothing is appended and
-        `LimitExceeded` is raised instead. A ``request`` whose message another process has appended meanwhile appends
-        nothing. An answer that does not fit takes its question out of the window.
+        A message that does not fit the window would be evicted at once together with all others. If it ``must_fit``,
+        nothing is appended and `LimitExceeded` is raised instead. A ``request`` whose message another process has
+        appended meanwhile appends nothing. An answer that does not fit takes its question out of the window.
         """
         core, _ = core_of(self.chat)
 

@@ -59,8 +59,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     - ``order``: what is evicted first. ``"least recalled"``: the piece that arrived, or was recalled, longest ago.
       ``"least important"``: like ``"oldest"``, but a message of importance 1 stays for one more budget of tokens,
       others for less. In any order, the newest group is evicted last.
-    - ``groups``: tool calls and their outputs are evicted together, an output whose call is gone is not admitted, and
-      what would not fit beside the pinned messages alone is evicted first.
+    - ``groups``: tool calls and their outputs are evicted together, and an output whose call is gone is not admitted.
     - ``keeps_pinned``: pinned messages are never evicted; one that does not fit with the other pinned ones is refused.
     - ``pinned_roles``: roles that count as pinned.
     - ``window_share``: the share of the budget that the window takes; the rest is left to a search.
@@ -171,8 +170,6 @@ class SimulatedWindow:
             self.refused += 1
             return
         self._enter(leader, place, piece)
-        if self.tokens > self._window_tokens and self._policy.groups:
-            self._drop_unfit(leader)
         newest, held = leader, None
         while self.tokens > self._window_tokens and (self._queue or held):
             key, leader = heappop(self._queue) if self._queue else (held, newest)
@@ -234,14 +231,6 @@ class SimulatedWindow:
         leader = self._leaders.get(earlier)
         if self._policy.order == "least recalled" and leader in self._keys:
             self._place(leader, place)
-
-    def _drop_unfit(self, newest: int) -> None:
-        """Drop the units that would not fit if all others left: only the newest, or any if that is pinned."""
-        room = self._window_tokens - self._pinned_tokens
-        for leader in [*self._units] if newest in self._pinned else [newest]:
-            if leader not in self._pinned and sum(piece.tokens for _, piece in self._units[leader]) > room:
-                del self._keys[leader]
-                self._drop(leader)
 
     def _drop(self, leader: int) -> None:
         for place, piece in self._units.pop(leader):

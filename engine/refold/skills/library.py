@@ -18,7 +18,7 @@ from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, SKILL_NOTE_BYTES_MAX
 from refold.memory.core import Core, Handle, core_of
 from refold.memory.handles import Settings
-from refold.memory.options import MutationOptions, mutation, parse_options
+from refold.memory.options import MutationOptions, mutation
 from refold.skills.format import as_list, render_skill, strip_texts
 from refold.skills.selection import SkillMatch, check_phase
 from refold.views.base import KeyedValues
@@ -178,7 +178,7 @@ class SkillLibrary(Handle):
     ) -> LearnedSkill:
         noted = self._write(decide, request, options)
         if noted is None:
-            return self._get_unchanged(skill, request, options)
+            return self.get(skill)
         event, stamp = noted
         assert isinstance(event, (SkillLearned, SkillRefined)), event
         written = self._read_skill(event.id, stamp)
@@ -186,15 +186,6 @@ class SkillLibrary(Handle):
         learned = learned_skill(event, stamp, created_ns)
         self._fill_on_commit(learned, stamp.seq, ("updated_ns",) if created_ns else ("created_ns", "updated_ns"))
         return learned
-
-    def _get_unchanged(self, skill: str, request: tuple[Any, ...], options: MutationOptions) -> LearnedSkill:
-        """Look up a skill that a mutation did not change, or did not when its request was answered."""
-        request_id = parse_options(options).request_id
-        if request_id is None:
-            return self.get(skill)
-        return self._core.read_unchanged(
-            self._stream, lambda state: _find(state.part(SKILLS), skill), request_id, request
-        )
 
     def _read_skill(self, skill_id: str, stamp: Stamp) -> LearnedSkill | None:
         """Read a learned skill as of an event, which can be the event of an earlier request."""
@@ -234,10 +225,9 @@ class SkillLibrary(Handle):
             learned = _find(state.part(SKILLS), skill)
             return None if learned.status == status else SkillReviewed(cited, learned.id, status)
 
-        request = ("review", skill, status)
-        noted = self._write(decide, request, options)
+        noted = self._write(decide, ("review", skill, status), options)
         if noted is None:
-            return self._get_unchanged(skill, request, options)
+            return self.get(skill)
         event, stamp = noted
         assert isinstance(event, SkillReviewed), event
         learned = self._read_skill(event.id, stamp)

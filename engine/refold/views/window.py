@@ -1,9 +1,8 @@
 """The token-bounded window: the messages of a conversation that fit its budget, by default the newest ones.
 
 Eviction removes whole groups while the sum is over the budget, and nothing more; policy 1 removes them from the front.
-A group that would not fit beside the pinned ones alone leaves first, since no other could make room for it. An
-assistant message with tool calls and the messages that answer them are one group, at the place of its first member. A
-group with a pinned member is skipped, and leaves only when the window is cleared. The fold recomputes evictions from
+An assistant message with tool calls and the messages that answer them are one group, at the place of its first member.
+A group with a pinned member is skipped, and leaves only when the window is cleared. The fold recomputes evictions from
 structural fields alone, so neither erasure nor a constructor argument can change one.
 """
 
@@ -243,26 +242,6 @@ class Window:
         elif event.pinned:
             self.pinned.add(leader)
             self.pinned_tokens += sum(member.event.tokens for member in self.members.get(leader, (message,)))
-
-    def remove_unfit(self, newest: MessageAppended | None) -> None:
-        """Drop the groups that would not fit if all others left.
-
-        If the newest message is given, it has just entered, and only its group can be such, unless it is pinned.
-        """
-        room = self.limit - self.pinned_tokens
-        if newest is not None and newest.answers is None and not newest.pinned:
-            if newest.tokens > room:
-                self.remove(newest.id)
-            return
-        leader_id = "" if newest is None else self.owners.get(newest.id, newest.id)
-        is_one = newest is not None and leader_id not in self.pinned
-        sizes: dict[str, int] = {}
-        for message in self.members.get(leader_id, ()) if is_one else self.live():
-            owner = self.owners.get(message.event.id, message.event.id)
-            sizes[owner] = sizes.get(owner, 0) + message.event.tokens
-        for each, size in sizes.items():
-            if size > room and each not in self.pinned:
-                self.remove(each)
 
     def evict(self) -> None:
         """Evict groups from the front while the sum is over the limit."""
@@ -632,12 +611,9 @@ EVICTION: Final = _Policies(
 """Eviction by the policy number that a conversation recorded when it was opened."""
 
 
-def _make_room(window: Window, newest: MessageAppended | None = None) -> None:
+def _make_room(window: Window) -> None:
     if window.pinned_tokens > window.window_tokens:
         window.release_pins()
-        newest = None
-    if window.policy != POLICIES["summary"]:  # A summary covers all up to one seq, so nothing may leave out of order.
-        window.remove_unfit(newest)
     EVICTION[window.policy](window)
 
 
@@ -682,17 +658,17 @@ def _message_appended(window: Window, stamp: Stamp, event: MessageAppended) -> N
     else:
         window.enter(message)
     if window.tokens > window.limit:
-        _make_room(window, event)
+        _make_room(window)
 
 
 @WINDOW.on_run(MessageAppended)
 def _messages_appended(window: Window, stamps: Sequence[Stamp], events: Sequence[MessageAppended]) -> None:
-    # For messages without groups that fit, the same ones are left whether the first ones leave after each append or
-    # after the last.
-    tokens, ranks, room = 0, window.ranks, window.limit - window.pinned_tokens
+    # For messages without groups, the same ones are left whether the first ones leave after each append or after the
+    # last.
+    tokens, ranks = 0, window.ranks
     is_plain = ranks is None or not (ranks.weights or window.pinned)
     for event in events:
-        if event.answers is not None or event.call_ids or event.pinned or event.tokens > room:
+        if event.answers is not None or event.call_ids or event.pinned:
             is_plain = False
             break
         tokens += event.tokens
@@ -707,7 +683,7 @@ def _messages_appended(window: Window, stamps: Sequence[Stamp], events: Sequence
         for message in map(Message, events, stamps):
             window.enter(message)
     if window.tokens > window.limit:
-        EVICTION[window.policy](window)  # Each of them fits.
+        _make_room(window)
 
 
 @WINDOW.on(WindowCleared)

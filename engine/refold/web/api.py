@@ -79,17 +79,22 @@ def get_step(site: Site, request: Request, _: Body) -> Response:
     return answer(request, step | {"left": [message_json(message) for message in step["left"]]}, seq=seq)
 
 
+def _after(request: Request, site: Site) -> int:
+    """Return the seq that a page begins behind: the head for a later one, as of a store that was restored since."""
+    return min(number(request, "after", 0), site.memory.head)
+
+
 def get_session_events(site: Site, request: Request, _: Body) -> Response:
     """Read a page of a session's events."""
     chat = views.find_session(site.memory, name_in(request, "session"))
-    rows, following = views.events_page(site.memory, chat.events(number(request, "after", 0)), limit(request))
+    rows, following = views.events_page(site.memory, chat.events(_after(request, site)), limit(request))
     return answer(request, {"events": rows, "next": following}, version=chat.version, seq=site.memory.head)
 
 
 def get_track(site: Site, request: Request, _: Body) -> Response:
     """Read a page of a session's events as columns: their seqs, and the classes of their kinds."""
     count = max(number(request, "limit", _TRACK_COUNT_DEFAULT, _TRACK_COUNT_MAX), 1)
-    page = views.track(site.memory, name_in(request, "session"), number(request, "after", 0), count)
+    page = views.track(site.memory, name_in(request, "session"), _after(request, site), count)
     return answer(request, page, version=page["version"], seq=site.memory.head)
 
 
@@ -168,10 +173,10 @@ def _parse_seq(site: Site, value: Any) -> Any:
 
 def list_events(site: Site, request: Request, _: Body) -> Response:
     """Read a page of the log, with the events of one kind or of all kinds."""
-    after, until, kind = number(request, "after", 0), moment(request, site.memory, "until"), text(request, "kind")
+    after, until, kind = _after(request, site), moment(request, site.memory, "until"), text(request, "kind")
     if kind is not None and kind not in KIND_NAMES:
         checks.invalid(f"there is no kind of event {checks.brief(kind)}; the page on the format lists them")
-    events = site.memory.events(after=min(after, site.memory.head), until=until)
+    events = site.memory.events(after=after, until=until)
     of_kind = (recorded for recorded in events if kind in (None, event_name(recorded)))
     rows, following = views.events_page(site.memory, of_kind, limit(request))
     return answer(request, {"events": rows, "next": following}, seq=site.memory.head)

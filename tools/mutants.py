@@ -233,13 +233,15 @@ DIFFERENTIAL = [
     Mutant("engine/conflicts.py", "EXISTS: actual > 0", "EXISTS: actual >= 0", ""),
     # A merge keeps the other text.
     Mutant(
-        "memory/maintenance.py",
+        "memory/facts.py",
         'return other if contains(other, text) else f"{text} | {other}"',
         'return other if contains(other, text) else f"{other} | {text}"',
         "",
     ),
     # A day that was counted is counted again.
-    Mutant("memory/maintenance.py", "max(entry.accessed_ns, entry.decayed_ns)", "entry.accessed_ns", ""),
+    Mutant(
+        "memory/maintenance.py", "max(entry.accessed_ns, entry.decayed_ns, entry.created_ns)", "entry.accessed_ns", ""
+    ),
     # What lasts a round lasts for ever.
     Mutant("views/state.py", "return key.startswith(TEMP)", "return False", ""),
     # A clock that goes back takes the log along.

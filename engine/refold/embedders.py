@@ -360,10 +360,10 @@ class Embedding:
         return [Vector(pack_vector(row), embedder.id) for row in embedder.embed(texts)] if texts else []
 
     def is_model_of(self, vector: Vector | None) -> bool:
-        """Return whether a vector is of this embedder, as far as one that the caller gave says."""
-        if vector is None or vector.model is not None:
-            return vector is not None
-        return self.chosen is not None and len(vector.packed) == 4 * self.chosen.dim
+        """Return whether a vector is by this embedder; of one that the caller gave, only the dimension tells."""
+        if vector is None:
+            return False
+        return vector.model is not None or (self.chosen is not None and len(vector.packed) == 4 * self.chosen.dim)
 
     def parse_vector(self, vector: object) -> Vector:
         """Check a vector given by the caller; it is recorded as one of the chosen embedder, if there is one."""

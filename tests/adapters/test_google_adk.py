@@ -11,7 +11,7 @@ import pytest
 import run_blocks
 
 from refold import Memory
-from tests.support.memories import assert_sound
+from tests.support.memories import assert_sound, is_stored
 from tests.support.paths import ROOT
 
 WHY_NOT = "Google's ADK is not in the development environment; tools/test --adapters tests its adapter"
@@ -373,10 +373,6 @@ def test_a_secret_is_erased_from_sessions_states_and_memories(tmp_path: Path) ->
         assert b"secret is plum" not in file.read_bytes()
 
 
-def stored(path: Path, text: str) -> bool:
-    return any(text.encode() in file.read_bytes() for file in path.iterdir())
-
-
 def test_a_message_that_is_erased_is_not_sent_to_the_model_any_more(memory: Memory) -> None:
     service: Any = RefoldSessionService(memory)
     memories = RefoldMemoryService(memory, ranking="lexical")
@@ -431,7 +427,7 @@ def test_a_user_is_erased_from_the_files(tmp_path: Path, is_deleted: bool) -> No
 
     with Memory(tmp_path / "store") as memory:
         asyncio.run(steps(memory))
-    assert [stored(tmp_path / "store", text) for text in ("Elm Street", "ann%2F1", "ann/1", "Oak Street")] == [
+    assert [is_stored(tmp_path / "store", text) for text in ("Elm Street", "ann%2F1", "ann/1", "Oak Street")] == [
         False,
         False,
         False,

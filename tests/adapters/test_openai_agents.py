@@ -354,16 +354,6 @@ def test_an_erased_result_leaves_what_a_model_takes(call: Any, output: Any) -> N
     run(main())
 
 
-def test_a_screenshot_leaves_the_rest_of_the_session(memory: Memory) -> None:
-    async def main() -> None:
-        session = RefoldSession("s", memory, window_tokens=8_000)
-        items = [{"role": "user", "content": "I am Ann."}, *PAIRS[1]]
-        await session.add_items(items)
-        assert await session.get_items() == items
-
-    run(main())
-
-
 @pytest.mark.parametrize(
     ("call", "output"),
     [

@@ -470,11 +470,7 @@ def test_a_message_that_is_not_to_be_remembered_is_shown_and_learnt_nowhere(memo
     assert "Lisbon" in shown
     chat = memory.conversation("a")
     assert "pregnant" in str(chat.history()[0].content)
-    loop = AgentLoop(
-        memory,
-        chat,
-        model,
-    )
+    loop = AgentLoop(memory, chat, model)
     loop.end()
     assert len(prompts) == 1, "nothing is left to read"
 

@@ -86,16 +86,15 @@ def test_a_turn_that_ended_after_any_event_goes_on_there_and_repeats_no_recorded
     for seq in range(begin - 1, memory.head + 1):
         paid.clear()
         done = recorded_calls(chat, seq)
-        branch, model = memory.fork(f"until-{seq}", at=seq), Rest()
+        branch = memory.fork(f"until-{seq}", at=seq)
         branch.tools.register(FunctionTool("pay", "d", {}, lambda given, _: paid.append(given["to"])))
-        loop = AgentLoop(branch, branch.conversation("c"), model)
+        loop = AgentLoop(branch, branch.conversation("c"), Rest())
         assert loop.run("Pay all.", request_id="r").text == "All is paid.", seq
         assert not set(paid) & set(done), seq
         assert len(paid) == len(set(paid)), seq
         assert asked(branch.conversation("c")) == ["Pay all."], seq
-        count = model.count
         again = AgentLoop(branch, branch.conversation("c"), Script()).run("Pay all.", request_id="r")
-        assert (again.text, model.count) == ("All is paid.", count)
+        assert again.text == "All is paid."  # A script without replies raises if it is asked.
     assert_sound(memory)
 
 
@@ -254,10 +253,10 @@ def test_a_request_takes_over_the_turn_of_a_process_that_died(tmp_path: Path, ch
         assert paid == ["c"], "a has its result; b began, and its answer says that it was interrupted"
 
 
+@pytest.mark.usefixtures("child")
 def test_a_wait_for_another_process_is_bounded_and_can_be_cancelled(
-    tmp_path: Path, child: Child, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert child.pid
     with Memory(tmp_path / "store") as memory:
         chat, gone = memory.conversation("c"), Event()
         monkeypatch.setattr("refold.agent.turn_lock.LOOP_WAIT_SECONDS_MAX", 0.1)

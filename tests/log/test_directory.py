@@ -730,12 +730,14 @@ def test_a_writer_that_waits_for_a_read_of_the_whole_log_keeps_no_other_store_fr
 
     with Memory(path, readonly=True) as reader:
         log = log_of(reader)
+        environment: Any = log.durability
         threads = [threading.Thread(target=lambda: log.in_snapshot(read), daemon=True)]
         threads[0].start()
         assert began.wait(30)
         threads += [threading.Thread(target=work, daemon=True) for work in (write, open_another)]
         threads[1].start()
-        time.sleep(0.2)  # Until it waits.
+        while not environment.writers:  # From then on it waits for the read.
+            time.sleep(0.001)
         threads[2].start()
         assert is_over.wait(30)
         goes_on.set()

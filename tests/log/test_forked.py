@@ -178,6 +178,7 @@ for place in range(40):
         print("the child hangs", place, flush=True)
         os.kill(child, 9)
         os.waitpid(child, 0)
+        break
 is_over = True
 for thread in threads:
     thread.join()
@@ -188,5 +189,5 @@ print("done", errors)
 @pytest.mark.slow
 def test_a_child_of_a_busy_parent_is_refused_at_once_and_does_it_no_harm(tmp_path: Path) -> None:
     command = [sys.executable, "-c", BUSY, str(tmp_path / "store")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1_300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.stdout, done.returncode) == ("done []\n", 0), done.stderr

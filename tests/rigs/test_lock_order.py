@@ -19,14 +19,14 @@ from tests.support.bounds import lowered
 ROUNDS = 12
 
 
-def two_locks(order: LockOrder) -> tuple[Lock, Lock, Lock]:
+def new_order() -> tuple[LockOrder, Lock, Lock, Lock]:
+    order = LockOrder({}, set())
     one, other, gate = (Lock(order, threading.RLock(), name) for name in ("one", "other", "gate"))
-    return one, other, gate
+    return order, one, other, gate
 
 
 def test_two_orders_of_two_locks_are_a_circle() -> None:
-    order = LockOrder({}, set())
-    one, other, _ = two_locks(order)
+    order, one, other, _ = new_order()
     with one, other:
         pass
     assert order.circles() == []
@@ -36,8 +36,7 @@ def test_two_orders_of_two_locks_are_a_circle() -> None:
 
 
 def test_a_lock_around_both_orders_keeps_them_apart() -> None:
-    order = LockOrder({}, set())
-    one, other, gate = two_locks(order)
+    order, one, other, gate = new_order()
     with gate, one, other:
         pass
     with gate, other, one:
@@ -49,8 +48,7 @@ def test_a_lock_around_both_orders_keeps_them_apart() -> None:
 
 
 def test_a_lock_that_is_only_tried_makes_no_order() -> None:
-    order = LockOrder({}, set())
-    one, other, _ = two_locks(order)
+    order, one, other, _ = new_order()
     with one, other:
         pass
     with other:

@@ -140,3 +140,8 @@ class Child:
 def erase(log: Log, erased: Sequence[tuple[int, bytes]], rows: Sequence[Row], *, is_clean: bool = False) -> None:
     """Replace records in a turn of its own."""
     log.in_turn(lambda turn: turn.write((), rows, erased, is_clean=is_clean))
+
+
+def is_stored(path: Path, text: str) -> bool:
+    """Return whether a file of a store holds a text."""
+    return any(text.encode() in file.read_bytes() for file in path.iterdir())

@@ -8,11 +8,6 @@ from refold import Memory, Receipt
 Receipts: TypeAlias = list[Receipt]
 
 
-def conversations(memory: Memory, prefix: str) -> list[str]:
-    """Return the ids of the conversations with a prefix, also of dropped ones."""
-    return memory.conversations(prefix=prefix) + memory.conversations(prefix=prefix, dropped=True)
-
-
 def erase(
     memory: Memory,
     actor: str,

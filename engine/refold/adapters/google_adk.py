@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from refold import Conversation, Memory, Message, Receipt
-from refold.adapters.erasure import conversations, erase
+from refold.adapters.erasure import erase
 from refold.adapters.extras import import_extra
 from refold.adapters.keys import part, text
 from refold.adapters.windows import call_ids, opening
@@ -183,7 +183,8 @@ class RefoldSessionService(BaseSessionService):
         """
         names = (app_name, user_id)
         keys = [_key(kind, names) for kind in ("session", "event", "state", "user")]
-        chats = conversations(self.memory, _path(self.name, names) + "/")
+        prefix = _path(self.name, names) + "/"
+        chats = self.memory.conversations(prefix=prefix) + self.memory.conversations(prefix=prefix, dropped=True)
         return await asyncio.to_thread(erase, self.memory, _ACTOR, chats=chats, forks=forks, table=self.name, keys=keys)
 
     async def append_event(self, session: Session, event: Event) -> Event:

@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 from refold import Memory, Message, ReadOnly, WrongVersion
-from refold.adapters.media import estimate_tokens
+from refold.adapters.media import estimate_tokens, readable_block
 from refold.adapters.windows import acceptable_messages, call_ids, opening, other_budget
-from refold.memory.blocks import is_readable
 from refold.memory.core import core_of
-from refold.memory.turns import has_left
+from refold.memory.turns import newest_group
 from refold.text import countable_texts
 
 Item: TypeAlias = dict[str, Any]
@@ -130,12 +129,16 @@ class RefoldSession:
             made: list[Item] = []
             for item in run:
                 answered = _answered_id(item)
-                if answered is None or answered in calls or is_again or not has_left(self._chat.events(), answered):
+                if answered is None or answered in calls or is_again or not self._has_left(answered):
                     made.append(_fields_of(item, calls))
                 else:
                     made.append(_fields_of(item, {answered}))
                 calls |= {call["id"] for call in made[-1].get("tool_calls", ())}
             await self._async_chat.append(**(made[0] if len(run) == 1 else self._join_fields(run, made)))
+
+    def _has_left(self, call: str) -> bool:
+        """Return whether a call that is not in the window was evicted or erased, so that its result is not shown."""
+        return bool(newest_group(self._chat.events(), lambda event, _: call in event.call_ids))
 
     def _join_fields(self, run: list[Item], made: Sequence[Item]) -> Item:
         """Return the fields of the one message for items that a model made together, given with the fields of each."""
@@ -250,7 +253,7 @@ def _fields_of(item: Item, known: set[str]) -> dict[str, Any]:
 
 
 def _is_block(value: object) -> bool:
-    return isinstance(value, dict) and is_readable(cast("Item", value))
+    return isinstance(value, dict) and readable_block(cast("Item", value)) is value
 
 
 def _own_fields(item: Item, known: set[str]) -> dict[str, Any]:

@@ -155,9 +155,8 @@ class RefoldConversationStore(ConversationStore):
         kept, entries = _reached_entries(self._table, others), set[str]()
         for record in self._table.history(own)[-1:]:  # Deleted with its entries, which are read as of then.
             entries = _reached_entries(self.memory.at(record.seq).table(self.name), [record])
-        for message in self.memory.conversation(chat).history():
-            entry_id: str | None = (message.metadata or {}).get(_ENTRY)
-            entries |= set[str]() if entry_id is None else {entry_id}
+        shown = [message.metadata or {} for message in self.memory.conversation(chat).history()]
+        entries |= {metadata[_ENTRY] for metadata in shown if _ENTRY in metadata}
         keys = [_entry_key(each) if each not in kept else (*_entry_key(each), _MESSAGE) for each in entries]
         return erase(self.memory, _ACTOR, chats=[chat], forks=forks, table=self.name, keys=[own, *keys])
 

@@ -129,10 +129,10 @@ def _find_said(chat: Conversation, query: str, top_k: int) -> list[Hit]:
 def _is_of_search(message: Message) -> bool:
     """Return whether a message only calls tools that search, or is the result of a search of the conversation."""
     if message.role == "tool":
-        return message.name == _SEARCHES[0]
-    said = [part.value for part in parts_of(message)]
-    said = [value for value in said if not isinstance(value, TextPart) or value.text.strip()]
-    return bool(said) and all(isinstance(value, ToolUse) and value.name in _SEARCHES for value in said)
+        return message.name == "conversation_search"
+    values = [part.value for part in parts_of(message)]
+    values = [value for value in values if not isinstance(value, TextPart) or value.text.strip()]
+    return bool(values) and all(isinstance(value, ToolUse) and value.name in _SEARCHES for value in values)
 
 
 _SEARCHES: Final = ("conversation_search", "memory_search")

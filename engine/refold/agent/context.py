@@ -235,8 +235,8 @@ class Context(Struct, frozen=True):
 
     Volatile parts stand in the message that is being answered, in front of the user's words, and the others before all
     messages. So whatever changes from one request to the next comes late, and a provider's prompt cache keeps the
-    conversation before it. If a message of the user in the window is of another day than today, `days` say which day
-    it was in front of the first such message of each day. They change at most once a day, together with today's date.
+    conversation before it. If a message of the user in the window is of another day than today, `days` say in front of
+    the user's first message of each day which day it was.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -595,11 +595,11 @@ class ContextSource(NamedTuple):
         return asker_of(self.messages, self.recipe.query, self.recipe.profile)
 
     def days(self, messages: Sequence[Message]) -> tuple[DayMark, ...]:
-        """Return the days to show between messages."""
+        """Return the days to show in front of messages of the user."""
         return day_marks(messages, self.recipe.day, self.recipe.timezone, self.core.counter.count)
 
     def window_tokens(self, messages: Sequence[Message]) -> int:
-        """The tokens of messages with the days between them."""
+        """The tokens of messages with the days in front of them."""
         return tokens_of([*messages, *self.days(messages)])
 
     def episodes(self) -> dict[int, Episode]:
@@ -693,10 +693,8 @@ def _plan_topics(
     """Plan the tokens; the search of the conversation is a topic only if some of its messages are not shown."""
     recipe, (core, at) = source.recipe, core_of(source.chat)
     topics = tuple(topic for topic in recipe.plan.topics if topic != parts.SEARCH)
-    whole = source._replace(recipe=recipe._replace(plan=replace(recipe.plan, topics=topics)))
-    if topics == recipe.plan.topics:
-        return source, _plan_tokens(source, choice, listed)
-    if not turns.is_cut(core, source.chat.place[0], at, source.messages):
+    if topics != recipe.plan.topics and not turns.is_cut(core, source.chat.place[0], at, source.messages):
+        whole = source._replace(recipe=recipe._replace(plan=replace(recipe.plan, topics=topics)))
         plan = _plan_tokens(whole, choice, listed)
         if len(fit_window(source.history, plan.tokens[parts.WINDOW], source.days)[0]) == len(source.history):
             return whole, plan

@@ -310,14 +310,14 @@ def extract(
     _check(chat, provider, memory, messages, summary)
     erased = _erased_seqs(chat)
     read = chat.session.extracted_seq()
-    given = unread_messages(chat) if messages is None else [message for message in messages if message.seq > read]
-    fresh = without_withheld(given)
+    unread = [message for message in messages or () if message.seq > read]
+    fresh = unread_messages(chat) if messages is None else without_withheld(unread)
     session = _summary(chat, summary)
     if not fresh and not (session.key_findings and _has_findings(chat, read)):
         return Extracted()
     store = memory.project(project or chat.project or "default")
     recalled = _recalled_entries(store, chat, read)
-    profile_name = profile or _profile_of(chat)
+    own_profile, zone = memory.profile(profile or _profile_of(chat)), core_of(chat)[0].timezone
     result = Extracted()
     pages = list(_pages(fresh))
     waiting = pages[:EXTRACTION_PAGES_COUNT_MAX]
@@ -325,14 +325,13 @@ def extract(
         while waiting:
             page = waiting.pop(0)
             known = known_memories(store)
-            before, facts = _turn_before(chat, page), memory.profile(profile_name).items()
-            shown = _shown_notes(known, memory.profile(profile_name))
-            zone = core_of(chat)[0].timezone
+            before, facts = _turn_before(chat, page), own_profile.items()
+            shown = _shown_notes(known, own_profile)
             question = prompt(session, page, known, before=before, profile=facts, timezone=zone)
             answer = _ask(provider, question, timeout_seconds)
             material = Material.of(chat, page, read, before, shown)
             # The profile is that of one user: what it says is not yet known of the others.
-            is_own = len(material.users) <= 1 or {*material.speakers} == {profile_name}
+            is_own = len(material.users) <= 1 or {*material.speakers} == {own_profile.name}
             own = {each.id: each.content for each in recalled if each.speaker in {None, *material.speakers}}
             lessons = parse_lessons(
                 answer.value, is_cut_off=answer.is_cut_off, echoes=own, known=known, profile=facts if is_own else ()
@@ -475,10 +474,9 @@ def _turn_before(chat: Conversation, page: Sequence[Message]) -> list[Message]:
         if not message.erased:
             turn.append(message)
             if is_question(message):
-                turn = [] if is_withheld(message) else turn
                 break
-    turn = [message for message in turn if not is_withheld(message)]
-    return [*turn[-1:], *turn[-2::-1][-_BEFORE_COUNT_MAX:]]
+    turn = without_withheld(turn[::-1])
+    return [*turn[:1], *turn[1:][-_BEFORE_COUNT_MAX:]]
 
 
 def _session_text(session: SessionSummary, messages: Sequence[Message]) -> str:

@@ -39,11 +39,11 @@ from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.memory import Memory
 from refold.memory.reasons import shorten
-from refold.memory.turns import find_question, is_answer, is_question, open_turn_of, record_request
+from refold.memory.turns import find_question, is_answer, is_question, newest_group, open_turn_of, record_request
 from refold.message import ORIGINAL_KEY, STOP_KEY, WITHHELD_KEY, Message, MessageAppended, is_withheld, text_of
 from refold.results import SessionSummary
 from refold.views.session import ToolExecuted
-from refold.views.window import WINDOW, MessageRemoved, WindowCleared
+from refold.views.window import WINDOW, WindowCleared
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class Turn(Struct, frozen=True):
 
 
 class ModelReply(NamedTuple):
-    """A model's reply as recorded, in a message unless it was empty, and the reason if it ends the turn early."""
+    """A model's reply, its message unless it was empty or its calls do not fit, and the reason if it ends the turn."""
 
     reply: Reply
     message: Message | None
@@ -168,8 +168,8 @@ class AgentLoop:
 
     __slots__ = (
         *("memory", "chat", "_model", "_hooks", "_steps_count_max", "_budget", "_context", "_tools"),
-        *("_failures_count_max", "_failures", "_has_begun", "_usage", "_is_cancelled", "_question", "__weakref__"),
-        "_stop_reason",
+        *("_failures_count_max", "_failures", "_has_begun", "_usage", "_is_cancelled", "_question", "_stop_reason"),
+        "__weakref__",
     )
 
     def __init__(
@@ -342,15 +342,8 @@ class AgentLoop:
 
     def _has_unseen_calls(self, question: Message) -> bool:
         """Return whether the newest calls of a turn have left the window, unless the host took them out."""
-        group, calls = set[str](), tuple[str, ...]()
-        for event, stamp in self.chat.events(question.seq):
-            if isinstance(event, MessageAppended):
-                if stamp.cause == question.seq and event.call_ids:
-                    group, calls = {event.id}, event.call_ids
-                elif event.answers in calls:
-                    group.add(event.id)
-            elif isinstance(event, _UNDOING) or (isinstance(event, MessageRemoved) and event.id in group):
-                group, calls = set[str](), ()
+        events = self.chat.events(question.seq)
+        group = newest_group(events, lambda _, stamp: stamp.cause == question.seq, _UNDOING)
         return bool(group) and not any(message.id in group for message in self.chat.window())
 
     def _begin(self) -> None:
@@ -578,7 +571,7 @@ class AgentLoop:
 
         A message that does not fit the window would be evicted at once together with all others. If it ``must_fit``,
         nothing is appended and `LimitExceeded` is raised instead. A ``request`` whose message another process has
-        appended meanwhile appends nothing. An answer that does not fit takes its question out of the window.
+        appended meanwhile appends nothing.
         """
         core, _ = core_of(self.chat)
 
@@ -591,9 +584,6 @@ class AgentLoop:
             if earlier is not None:
                 return earlier
             message = self.chat.append(role, content, **fields)
-            question = self._question
-            if question is not None and not calls and not self._is_live(message) and not question.pinned:
-                self.chat.remove(question)  # Without its answer, it would look to the model as if it had none.
             if request is not None:
                 record_request(core, request)
             if must_fit:

@@ -183,8 +183,7 @@ class Material:
             notes += self._notes_with(self._shown, borrowed)
         else:
             best = self._best(terms, weights, everything)
-            is_close = best is not None and self._weigh(best, weights) > 0
-            asked = {self.speakers[best]} if is_close and best is not None else {None}
+            asked = {None if best is None or not self._weigh(best, weights) else self.speakers[best]}
             asked |= {self.speakers[place] for place in named} if is_named else set()
             of_nobody = {place for place in everything if not self._turns[place].questions}
             named = everything if None in asked else self._places_of(asked) | of_nobody

@@ -202,13 +202,14 @@ _ASIAN_PIN: Final = (
     r"(?:暗証番号|密码|密碼|비밀번호)\s?(?:[はが是为為は는은]|[:：])\s?(?P<secret>\d{4,8})(?![\d年月日个個桁位文字자])"
 )
 _A_PIN: Final = "a PIN"
+_CARD: Final = "a card number"
 _SHORT_SHAPES: Final = (
     *((_A_PIN, re.compile(shape, re.IGNORECASE)) for shape in (_PIN, _ASIAN_PIN)),
     ("a card's security code", re.compile(_CVV, re.IGNORECASE)),
     *(("a password", re.compile(shape, re.IGNORECASE)) for shape in (_VARIABLE, _PW, *_COMMANDS)),
     ("a password", re.compile(rf"{_LONE_WORD}{_VALUE}{_CLAUSE_END}", re.IGNORECASE)),
     (
-        _CARD := "a card number",
+        _CARD,
         re.compile(r"(?<![\w.-])[2-6]\d{3}([ -]?)(?:\d{4}\1\d{4}\1\d{1,7}|\d{6}\1\d{5})(?![\w-])"),
     ),
 )

@@ -165,7 +165,7 @@ def _reservation(chat: Conversation, own: RunningTurn[Any], until: float) -> Gen
 def _wait_for_process(chat: Conversation, own: RunningTurn[Any], until: float) -> None:
     """Wait a little, unless the wait must end."""
     problem = f"another process is answering a message in {chat.id!r}"
-    if any(caller is not own and caller.is_running() for caller in _CALLERS.get()):
+    if _callers_of(own):
         raise StoreBusy(f"{problem}, and a tool or a hook cannot wait for that; call again when that turn has ended")
     if own.was_cancelled():
         raise TurnOver(CANCELLED)
@@ -177,8 +177,13 @@ def _wait_for_process(chat: Conversation, own: RunningTurn[Any], until: float) -
     sleep(_POLL_SECONDS)
 
 
+def _callers_of(own: RunningTurn[Any]) -> list[RunningTurn[Any]]:
+    """Return the turns whose tool or hook makes this call."""
+    return [caller for caller in _CALLERS.get() if caller is not own and caller.is_running()]
+
+
 def _check_may_wait(chat: Conversation, other: RunningTurn[Any], own: RunningTurn[Any]) -> None:
-    callers = [caller for caller in _CALLERS.get() if caller is not own and caller.is_running()]
+    callers = _callers_of(own)
     if other in callers:
         checks.invalid(
             f"a tool or a hook of the turn that answers {_describe(other)} asks for another turn in {chat.id!r}, which "

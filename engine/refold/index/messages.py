@@ -457,7 +457,8 @@ def rows_of_word(
 ) -> list[Rows]:
     """Return the rows of each look that have a term; if no row that can be found says it, those of its compounds too.
 
-    A row that only asks does not say it. Where the language is none that `has_compounds`, fewer words count as such.
+    A row that only asks does not say it. Unless the language of the query `has_compounds`, fewer
+    words count as compounds.
     """
     rows = [look.rows_of(term) for look in looks]
     if not can_be_part(term):

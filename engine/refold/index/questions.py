@@ -1,4 +1,4 @@
-"""Texts about the user or about earlier conversations as a whole, which so have no words of an answer. Pure.
+"""Texts about the user or about earlier conversations as a whole, which have no words of an answer. Pure.
 
 English, German, French, Spanish, Italian, Portuguese, Dutch, Chinese and Japanese are known.
 """

@@ -367,10 +367,15 @@ class Core:
             places = batch.transaction.answer_places(request)
             return batch.transaction.recorded_event(places[-1]) if places else None
         recorded = self.engine.reader.find_answer(request)
-        if recorded is not None and recorded.stamp.seq > self.engine.reader.head:
-            with self.engine.writer.exclusive():  # It is durable, but its commit is not folded yet.
-                pass
+        if recorded is not None:
+            self._await_fold(recorded.stamp.seq)
         return recorded
+
+    def _await_fold(self, seq: int) -> None:
+        """Wait until reads show a durable event, whose commit may not be folded yet."""
+        if seq > self.engine.reader.head:
+            with self.engine.writer.exclusive():
+                pass
 
     def request(self, request_id: str, stream: str, call: tuple[Any, ...]) -> Request:
         """Return a request as the store keeps it; on a branch, answers of its ancestors before the fork also count."""
@@ -419,19 +424,18 @@ class Core:
         if batch is not None and request.id_hash in batch.transaction.requests:
             return None
         seq = self.engine.reader.unchanged_seq(request)
-        if seq > self.engine.reader.head:
-            with self.engine.writer.exclusive():  # As for ``answer``.
-                pass
+        self._await_fold(seq)
         return seq
 
     def read_unchanged(
         self, stream: str, query: Callable[[fold.State], T], request_id: str | None, call: tuple[Any, ...]
     ) -> T:
         """Apply ``query`` to the state of a stream in which an answered request changed nothing."""
-        seq = self.unchanged_seq(stream, request_id, call)
-        batch = active_batch(self.engine)
-        if seq is not None or batch is None or request_id is None:
+        seq, batch = self.unchanged_seq(stream, request_id, call), active_batch(self.engine)
+        if seq is not None:
             return self.read_written(stream, query, seq)
+        assert batch is not None, "only a request of an open batch has no seq"
+        assert request_id is not None, "an answer without a request"
         places = batch.transaction.answer_places(self.request(request_id, stream, call))
         with self.engine.reader.state_lock:
             return query(batch.transaction.state_before(self.key(stream), places.stop))

@@ -165,9 +165,9 @@ class EarlierQuery(NamedTuple):
     shown: AbstractSet[int]
     """The seqs of messages to leave out."""
     top_k: int
-    asker: str | None = None
+    asker: str | None
     """The name of the user who asks: of a question about themselves, what others said is left out."""
-    opens: bool = False
+    opens: bool
     """Whether no answer is in the window, so that what is left to do was said in earlier conversations."""
 
     @property

@@ -113,7 +113,7 @@ class _Upsert:
         return self._answer_again(request) if noted is None and not self.is_decided else self._result(noted)
 
     def _answer_again(self, request: tuple[Any, ...]) -> Upserted:
-        """Return the result of an answered request that changed nothing, from the state that it found."""
+        """Return the result of an answered request that changed nothing; in its own batch, from the state of now."""
         stream, options = self.stream, self.options
         at = stream.core.unchanged_seq(stream.name, options.request_id, request)
         past = _Upsert(stream._replace(at=at), self.given, self.threshold, options)

@@ -335,7 +335,7 @@ def summarize(
         return None if noted is None else _summary(noted)
     before: Window = core.read(stream, lambda state: state.part(WINDOW).copy(), None)
     live = {each.id: each for each in before.live()}
-    # Only what is older than the first message that is neither pinned nor gone: a summary covers all up to one seq.
+    # Only what is older than the first unpinned message of the window: a summary covers all up to one seq.
     first = next((each.id for each in live.values() if before.owners.get(each.id, each.id) not in before.pinned), None)
     since = takewhile(lambda each: each.id != first, history(core, stream, None, before.summarized, None, None))
     left = [each for each in since if each.id not in live]

@@ -103,7 +103,7 @@ class Retractions:
         self._retracted: list[_Statement] = []  # All that ever were.
         self._first_seq = _NEVER  # The lowest seq of theirs.
         self._by_term: dict[str, list[_Statement]] = {}  # The first so many of them, each by its rarest term.
-        self._counts: Counter[str] = Counter()  # Of those with a term.
+        self._counts: Counter[str] = Counter()  # The number of indexed facts with each term.
         self._indexed_count = 0
         self.has_any = False  # Whether any fact was ever retracted.
         self._withdrawing: dict[int, int] = {}  # By the seq of a message that led to a removal, the seq of the removal.
@@ -188,13 +188,13 @@ class Retractions:
             return False
         asked, name = question()
         within = own | _terms_of(asked)
-        known = (fact for term in within for fact in self._by_term.get(term, ()))
+        candidates = (fact for term in within for fact in self._by_term.get(term, ()))
 
         def is_of(fact: _Statement) -> bool:
             is_personal = fact.stream.startswith(_PROFILES)
             return _is_said_to(name, map(name_of, fact.sources)) if is_personal else fact.stream == scope
 
-        alike = (fact for fact in known if fact.terms <= within and _was_repeatable(fact, seq, at) and is_of(fact))
+        alike = (fact for fact in candidates if fact.terms <= within and _was_repeatable(fact, seq, at) and is_of(fact))
         facts = list({(fact.content, fact.key): fact for fact in alike}.values())
         if not facts:
             return False

@@ -157,16 +157,16 @@ class _Subjects(dict[Subject, None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._first: dict[tuple[str, ...], Subject] = {}
+        self._places: set[tuple[str, ...]] = set()
 
     def add(self, subject: Subject) -> None:
         """Add a subject."""
         self[subject] = None
-        self._first.setdefault(subject[:3], subject)
+        self._places.add(subject[:3])
 
     def add_once(self, subject: Subject) -> None:
         """Add a subject, unless it was found before, at an earlier event; values of keys are subjects of their own."""
-        if not subject.key or subject.kind in KEY_KINDS or subject[:3] not in self._first:
+        if not subject.key or subject.kind in KEY_KINDS or subject[:3] not in self._places:
             self.add(subject)
 
 

@@ -1,6 +1,6 @@
 """The question of a turn: the user's newest message until the model answers it, even after it has left the window."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain
@@ -11,11 +11,11 @@ from refold.engine.reader import Request
 from refold.engine.scan import EventFilter, starts_of
 from refold.engine.streams import split_key
 from refold.engine.transaction import erased_count
-from refold.event import ForkDropped, Forked, Recorded, Restored, StateImported
+from refold.event import Event, ForkDropped, Forked, Recorded, Restored, Stamp, StateImported
 from refold.fold import State
 from refold.memory.core import Core
 from refold.message import PROMPT_ROLES, Message, MessageAppended, MessageReplaced, messages_of, replace_content
-from refold.views.window import WINDOW, MessageRemoved, WindowCleared
+from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared
 
 _TYPES: Final = (MessageAppended, MessageRemoved, WindowCleared, StateImported, Forked, Restored, ForkDropped)
 _PASSAGES_COUNT_MAX: Final = 64  # Conversations in a turn longer than their window whose passages are kept.
@@ -40,7 +40,7 @@ class OpenTurn(NamedTuple):
     live: list[Message]
     question: Message | None
     later: AbstractSet[str] = frozenset()
-    """The ids of the messages after the question."""
+    """The ids of the messages after the question, if the log had to be read for it."""
 
     @property
     def evicted_question(self) -> Message | None:
@@ -62,10 +62,15 @@ def open_turn_of(core: Core, stream: str, at: int | None) -> OpenTurn:
     """Return the turn that a conversation is in.
 
     The question is the newest user message, and ``None`` once it has an answer or was erased. Messages that were taken
-    out of the window, instead of being evicted, do not count. The log is read backwards as far as the turn goes.
+    out of the window, instead of being evicted, do not count. If the window does not show the question, the log is read
+    backwards as far as the turn goes.
     """
-    # The log is read in any case: a message that does not fit leaves before older ones.
-    live, contents = core.read_lightly(stream, _read_window, at)
+    live, contents, is_by_age = core.read_lightly(stream, _read_window, at)
+    last = next((message for message in reversed(live) if is_question(message) or is_answer(message)), None)
+    # Such a message leaves after all older ones. If it was pinned at any time, a newer one can have left before it.
+    is_by_age = is_by_age and core.engine.reader.types_written.isdisjoint((MessagePinned,))
+    if last is not None and is_by_age and not last.pinned:
+        return OpenTurn(live, _open_question(last))
     found, later = _find_newest(core, stream, at, contents)
     return OpenTurn(live, None if found is None else _open_question(found), later)
 
@@ -102,18 +107,25 @@ def is_cut(core: Core, stream: str, at: int | None, live: Sequence[Message]) -> 
     return False
 
 
-def has_left(events: Iterable[Recorded], call: str) -> bool:
-    """Return whether a call that is not in the window was evicted or erased, by the events of the conversation."""
-    group, calls = set[str](), tuple[str, ...]()  # Of that call: the messages, of which one is removed with all.
-    for event, _ in events:
+def newest_group(
+    events: Iterable[Recorded],
+    is_caller: Callable[[MessageAppended, Stamp], bool],
+    ends: tuple[type[Event], ...] = (WindowCleared,),
+) -> set[str]:
+    """Return the ids of the newest message with calls that ``is_caller`` accepts, and of the answers to its calls.
+
+    Empty if there is none, or if the host took one of them out of the window, by ``ends`` or alone.
+    """
+    group, calls = set[str](), tuple[str, ...]()
+    for event, stamp in events:
         if isinstance(event, MessageAppended):
-            if call in event.call_ids:
+            if event.call_ids and is_caller(event, stamp):
                 group, calls = {event.id}, event.call_ids
             elif event.answers in calls:
                 group.add(event.id)
-        elif isinstance(event, WindowCleared) or (isinstance(event, MessageRemoved) and event.id in group):
+        elif isinstance(event, ends) or (isinstance(event, MessageRemoved) and event.id in group):
             group, calls = set[str](), ()
-    return bool(group)
+    return group
 
 
 class Passage(NamedTuple):
@@ -189,10 +201,10 @@ def _open_question(message: Message) -> Message | None:
     return message if is_question(message) and not message.erased else None
 
 
-def _read_window(state: State) -> tuple[list[Message], dict[str, int]]:
-    """Return the live messages, and the seqs of the events with their current contents."""
+def _read_window(state: State) -> tuple[list[Message], dict[str, int], bool]:
+    """Return the live messages, the seqs of the events with their current contents, and whether they leave by age."""
     window = state.part(WINDOW)
-    return window.live(), window.replaced.copy()
+    return window.live(), window.replaced.copy(), window.ranks is None
 
 
 def _current_message(core: Core, message: Message, seq: int) -> Message:

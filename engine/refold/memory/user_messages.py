@@ -22,23 +22,23 @@ def statements_of_users(
     If it is too many words: the newest of what they said for a question about the user, else nothing. A short answer
     comes with the model's question. Return also the number of messages that there was no room for.
     """
-    if not (about_user or _is_little(looks)):
+    is_whole = _is_little(looks)
+    if not (is_whole or about_user):
         return [], 0
-    said, asked = list[_Group](), list[_Group]()
+    statements, questions = list[_Group](), list[_Group]()
     for number, look, rows, row in _user_rows(looks):
         own = answers.match_of(number, look, row)
         if look.questions[row] <= answers.ASKING_SHARE:
             question = rows.question_before(number, row)
-            said.append((own,) if question is None else (own, question))
+            statements.append((own,) if question is None else (own, question))
         elif (reply := rows.short_answer_of(row)) is not None:
-            asked.append((own, answers.match_of(number, look, reply)))
-    said.sort(key=_place_of, reverse=True)
-    asked.sort(key=_place_of, reverse=True)
-    is_whole = sum(group[0].length for group in said) <= _WHOLE_WORDS_MAX
-    room = _WHOLE_WORDS_MAX - sum(map(_length_of, said)) if is_whole else 0
-    shown = [*said, *_fitting(asked, room)] if is_whole else list(_fitting(said, _WHOLE_WORDS_MAX))
-    matches = list(_distinct(shown))
-    return matches, len(list(_distinct([*said, *asked]))) - len(matches)
+            questions.append((own, answers.match_of(number, look, reply)))
+    statements.sort(key=_place_of, reverse=True)
+    questions.sort(key=_place_of, reverse=True)
+    room = _WHOLE_WORDS_MAX - sum(map(_length_of, statements)) if is_whole else 0
+    groups = [*statements, *_fitting(questions, room)] if is_whole else list(_fitting(statements, _WHOLE_WORDS_MAX))
+    matches = list(_distinct(groups))
+    return matches, len(list(_distinct([*statements, *questions]))) - len(matches)
 
 
 def _is_little(looks: "Sequence[tuple[MessageView, Any]]") -> bool:

@@ -269,8 +269,11 @@ def _fit(parts: Sequence[ContentPart], form: str, role: str) -> Iterator[Content
     """
     for part in parts:
         value = part.value
-        if isinstance(value, TextPart) or (isinstance(value, (Media, Mark)) and _block(part, form, role) is not None):
+        block = None if isinstance(value, TextPart) else _block(part, form, role)
+        if isinstance(value, TextPart):
             yield part
+        elif block is not None:
+            yield part._replace(block=block, own=form)  # Built once: it is now the format's own.
         elif isinstance(value, Media) or value is Mark.OPAQUE:
             yield part._replace(value=TextPart(readable_text(part.block) or f"({_label(part)})"), own="")
         elif value is not Mark.THOUGHT:

@@ -14,8 +14,8 @@ from refold.views.base import copy_slots
 IMPORTANCE_UNIT: Final = 1_000
 """Importance is recorded in thousandths, so that evictions are ordered by integers, the same on every machine."""
 
-_STALE_PARTS: Final = 2
-"""The heap is rebuilt once more than ``1 / _STALE_PARTS`` of it is stale."""
+STALE_PARTS: Final = 2
+"""A heap, a queue or ratings are rebuilt once more than ``1 / STALE_PARTS`` of them is stale."""
 
 _ROWS: Final[Any] = tuple[int, list[int], list[int]]
 
@@ -50,7 +50,7 @@ class Ranks:
 
     def push(self, leader_id: str) -> None:
         """Add a group to the heap, or its new key."""
-        if len(self.heap) > _STALE_PARTS * len(self.bases) + PAGE_EVENTS:
+        if len(self.heap) > STALE_PARTS * len(self.bases) + PAGE_EVENTS:
             self.sort()
         else:
             heappush(self.heap, (self.key(leader_id), self.bases[leader_id][1].stamp.seq, leader_id))

@@ -27,7 +27,7 @@ from refold.message import (
     replace_content,
 )
 from refold.views.base import copy_slots
-from refold.views.ranks import IMPORTANCE_UNIT, Ranks
+from refold.views.ranks import IMPORTANCE_UNIT, STALE_PARTS, Ranks
 
 POLICY: Final = 1
 """The eviction policy of conversations that request none. A released policy never changes; a new one gets a new
@@ -41,8 +41,7 @@ POLICIES: Final = {"fifo": POLICY, "least-recalled": 2, "least-important": 3, "f
 - ``"least-important"``: as ``"fifo"``, but a group of importance 1 counts as newer by the whole budget, others by less;
   the newest group leaves last.
 - ``"fifo-recall"``: ``"fifo"`` within half of the budget; the rest is left to earlier messages that a context finds.
-- ``"summary"``: ``"fifo"`` beside a summary, written by the caller, of the messages that have left. All leave in
-  order: a group that would not fit takes what is older along, so that the next summary has it.
+- ``"summary"``: ``"fifo"`` beside a summary, written by the caller, of the messages that have left.
 """
 
 NAMES: Final = {number: name for name, number in POLICIES.items()}
@@ -321,7 +320,7 @@ class Window:
                 self.ratings[leader_id] = importance
             else:
                 self.ratings.pop(leader_id, None)
-            if len(self.ratings) > _STALE_PARTS * len(self) + PAGE_EVENTS:
+            if len(self.ratings) > STALE_PARTS * len(self) + PAGE_EVENTS:
                 self.ratings = self.live_ratings()
             return
         if leader_id not in ranks.bases:
@@ -337,8 +336,8 @@ class Window:
 
     def importance(self, message_id: str) -> int:
         """Return the importance of a message's group."""
-        is_used = self.ranks is not None and self.policy == POLICIES["least-important"]
-        weights = self.ranks.weights if self.ranks is not None and is_used else self.ratings
+        ranks = self.ranks
+        weights = self.ratings if ranks is None or self.policy != POLICIES["least-important"] else ranks.weights
         return weights.get(self.owners.get(message_id, message_id), 0)
 
     def live_ratings(self) -> dict[str, int]:
@@ -399,7 +398,7 @@ class Window:
             gone.remove(queue.popleft().event.id)
         while queue and queue[-1].event.id in gone:
             gone.remove(queue.pop().event.id)
-        if _STALE_PARTS * len(gone) > len(queue):
+        if STALE_PARTS * len(gone) > len(queue):
             self.queue, self.gone = deque(message for message in queue if message.event.id not in gone), set()
 
     def clear(self) -> None:
@@ -615,10 +614,6 @@ def _make_room(window: Window) -> None:
     if window.pinned_tokens > window.window_tokens:
         window.release_pins()
     EVICTION[window.policy](window)
-
-
-_STALE_PARTS: Final = 2
-"""The queue is rebuilt once more than ``1 / _STALE_PARTS`` of it is stale."""
 
 
 def summary_message(event: WindowSummarized, stamp: Stamp) -> Message:

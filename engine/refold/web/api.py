@@ -79,22 +79,22 @@ def get_step(site: Site, request: Request, _: Body) -> Response:
     return answer(request, step | {"left": [message_json(message) for message in step["left"]]}, seq=seq)
 
 
-def _after(request: Request, site: Site) -> int:
-    """Return the seq that a page begins behind: the head for a later one, as of a store that was restored since."""
+def _after(site: Site, request: Request) -> int:
+    """Return the seq that a page begins after, at most the head: a backup may have been restored since."""
     return min(number(request, "after", 0), site.memory.head)
 
 
 def get_session_events(site: Site, request: Request, _: Body) -> Response:
     """Read a page of a session's events."""
     chat = views.find_session(site.memory, name_in(request, "session"))
-    rows, following = views.events_page(site.memory, chat.events(_after(request, site)), limit(request))
+    rows, following = views.events_page(site.memory, chat.events(_after(site, request)), limit(request))
     return answer(request, {"events": rows, "next": following}, version=chat.version, seq=site.memory.head)
 
 
 def get_track(site: Site, request: Request, _: Body) -> Response:
     """Read a page of a session's events as columns: their seqs, and the classes of their kinds."""
     count = max(number(request, "limit", _TRACK_COUNT_DEFAULT, _TRACK_COUNT_MAX), 1)
-    page = views.track(site.memory, name_in(request, "session"), _after(request, site), count)
+    page = views.track(site.memory, name_in(request, "session"), _after(site, request), count)
     return answer(request, page, version=page["version"], seq=site.memory.head)
 
 
@@ -173,7 +173,7 @@ def _parse_seq(site: Site, value: Any) -> Any:
 
 def list_events(site: Site, request: Request, _: Body) -> Response:
     """Read a page of the log, with the events of one kind or of all kinds."""
-    after, until, kind = _after(request, site), moment(request, site.memory, "until"), text(request, "kind")
+    after, until, kind = _after(site, request), moment(request, site.memory, "until"), text(request, "kind")
     if kind is not None and kind not in KIND_NAMES:
         checks.invalid(f"there is no kind of event {checks.brief(kind)}; the page on the format lists them")
     events = site.memory.events(after=after, until=until)

@@ -359,13 +359,14 @@ class Chats(Log):
     def conversation_replace(
         self, where: Any, message_id: str, content: Any, *, fields: dict[str, Any], **options: Any
     ) -> Any:
-        """Give a message another content, with what else is given; it keeps what it answers, and its pin."""
+        """Give a message another content, with what else is given; it keeps what it answers, its pin and its name."""
 
         def decide(chat: Chat) -> Change | None:
             live = chat.live(message_id)
             if live is None:
                 raise NotFound(message_id)
             new = line_of(message_id, live.role, content, fields)
+            new = replace(new, name=live.name if new.name is None else new.name)
             is_tool = live.role in ("tool", "function")
             answers = live.answers if is_tool and new.answers is None else new.answers
             if (None if live.role == "assistant" else answers) != live.answers:

@@ -137,7 +137,8 @@ class Receipt(Struct, frozen=True):
     and values of the erased bodies, both as they are and in base64. ``markers_too_short`` of them were not searched
     for, and neither was the data that refold records beside them, such as the hashes of a context. ``occurrences`` is
     how often one was found: 0, unless an event that was not erased says the same. After an erasure by text, what other
-    events say too is not searched for: it is not the text, but a key, the name of a tool, or the like.
+    events say too, alone or within a longer text, is not searched for: it is not the text, but a key, the name of a
+    tool, or the like.
     ``named`` are the streams whose names contain the given text; erase these themselves, for example with
     ``chat.erase()``. ``rewritten`` are the streams and paths of the files that had held it, and were written once more
     without that past. ``beyond_reach`` names places that no store can reach and where copies may be: a model was shown

@@ -119,6 +119,22 @@ def test_a_name_that_others_hold_too_is_no_trace_of_a_text(tmp_path: Path) -> No
         assert memory.erase([memory.head - 1]).occurrences > 0, "whoever gives seqs is told that others say the same"
 
 
+def test_what_stands_within_longer_texts_of_others_is_no_trace_of_a_text(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    channels = [f"whatsapp-channel-{number}-of-berlin" for number in range(40)]
+    with Memory(store) as memory:
+        chat = memory.conversation("chat")
+        for channel in channels:
+            chat.append("user", f"I am {INNER}.", metadata={"channel": channel})
+            chat.append("assistant", f"You wrote to {channel}, right?")
+        receipt = memory.erase(text=INNER)
+        assert (len(receipt.seqs), receipt.occurrences, occurrences(store, INNER)) == (40, 0, 0)
+        assert receipt.markers == 41, "the text, and the packed values"
+        memory.conversation("other").append("user", f"I am {INNER}.", metadata={"channel": "telegram-of-nobody-else"})
+        (store / "copy").write_text("telegram-of-nobody-else")
+        assert memory.erase(text=INNER).occurrences == 1
+
+
 @pytest.mark.parametrize("left", [f"It is {INNER}.", "a-name-of-this-row-alone"])
 def test_what_is_left_of_an_erased_event_counts(tmp_path: Path, left: str) -> None:
     """A copy beside the log stands for a page that was not cleaned."""

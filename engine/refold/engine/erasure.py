@@ -668,7 +668,7 @@ def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Rec
     # The id of a call can be that of one in another conversation too.
     others = _replaced_ids(plan) if text is None else {marker for marker in markers if text.encode() not in marker}
     if others and counts.occurrences:
-        markers -= kept_elsewhere(engine.reader, others, {*plan.seqs, *plan.derived})
+        markers -= kept_elsewhere(engine.reader, others & markers, {*plan.seqs, *plan.derived})
         counts = files.search(markers)
     return Receipt(
         seqs=tuple(plan.seqs),

@@ -1,8 +1,9 @@
 """Markers that an erasure searches for afterwards: every text and value of the erased bodies, nested ones included."""
 
-from collections.abc import Collection, Iterable
-
-import msgspec
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
+from typing import Final
 
 from refold import fold
 from refold.engine.history import names_with
@@ -38,10 +39,56 @@ def searchable_markers(markers: Iterable[bytes]) -> set[bytes]:
 
 
 def kept_elsewhere(reader: Reader, markers: set[bytes], seqs: Collection[int]) -> set[bytes]:
-    """Return the markers that are strings of events other than those at the seqs, or names of streams."""
-    kept = markers.intersection(name.partition("/")[2].encode() for name in names_with(reader, ""))
+    """Return the markers that events other than those at the seqs hold, or names of streams, also inside longer texts.
+
+    The places of all markers are looked for at once: by eight bytes of each that few of the others have.
+    """
+    import numpy as np  # noqa: PLC0415 - the search of the files that goes before loads it too
+
+    kept, by_probe = set[bytes](), dict[bytes, list[bytes]]()
+    for marker, probe in _probes(markers):
+        by_probe.setdefault(probe, []).append(marker)
+    probes = np.sort(np.frombuffer(b"".join(by_probe), np.uint64))
+    for page in _kept_pages(reader, seqs) if by_probe else ():
+        words = np.ndarray((max(len(page) - _PROBE_BYTES + 1, 0),), np.uint64, page, strides=(1,))
+        nearest = probes[np.minimum(np.searchsorted(probes, words), len(probes) - 1)]
+        for probe in np.unique(nearest[nearest == words]):
+            left = by_probe[probe.tobytes()]
+            held = {marker for marker in left if marker in page}
+            kept |= held
+            by_probe[probe.tobytes()] = [marker for marker in left if marker not in held]
+    return kept
+
+
+_PROBE_BYTES: Final = 8
+_PROBES_COUNT: Final = 64
+"""The number of places in a marker, spread over it, among which the one with the rarest bytes is chosen."""
+_PAGE_BYTES: Final = 1 << 20
+
+
+def _probes(markers: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each marker with eight of its bytes that few of the others have."""
+    probes = {
+        marker: [
+            marker[begin : begin + _PROBE_BYTES]
+            for begin in range(0, len(marker) - _PROBE_BYTES + 1, 1 + len(marker) // _PROBES_COUNT)
+        ]
+        for marker in sorted(markers)
+    }
+    counts = Counter(chain.from_iterable(map(set, probes.values())))
+    for marker, own in probes.items():
+        yield marker, min(own, key=counts.__getitem__)
+
+
+def _kept_pages(reader: Reader, seqs: Collection[int]) -> Iterator[bytes]:
+    """Yield the names of the streams and the arrays of all events but those at the seqs, many at a time."""
+    waiting, size = [name.partition("/")[2].encode() for name in names_with(reader, "")], 0
     for record in records_through(reader.log, 0, reader.head):
         for seq, array in enumerate(record.arrays, record.first_seq):
             if seq not in seqs:
-                kept |= markers.intersection(strings_of(msgspec.msgpack.decode(array)))
-    return kept
+                waiting.append(array)
+                size += len(array)
+        if size > _PAGE_BYTES:
+            yield b"\0".join(waiting)
+            waiting, size = [], 0
+    yield b"\0".join(waiting)

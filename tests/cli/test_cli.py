@@ -668,6 +668,18 @@ def test_what_holds_a_text_is_erased_wherever_it_is(store: Path, refold: Run, mo
         assert_sound(memory)
 
 
+def test_the_question_says_where_only_metadata_holds_a_text(
+    store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Memory(store) as memory:
+        memory.conversation("trip").append("system", "You are an agent.", metadata={"user": "ann-4711"})
+        memory.conversation("trip").append("user", "I am ann-4711.")
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    asked = refold("erase", "--text", "ann-4711").err
+    assert "system wrote 'You are an agent.' (in its metadata)\n" in asked
+    assert "user wrote 'I am ann-4711.'\n" in asked
+
+
 def test_erase_says_which_names_and_tables_stay(store: Path, refold: Run) -> None:
     with Memory(store) as memory:
         memory.conversation("graph/ann-4711").append("user", "Hello from ann-4711!", tokens=5)

@@ -15,7 +15,7 @@ from refold import InvalidInput, Memory, Message, NotFound, fold
 from refold.agent import ContextBudget
 from refold.embedders import HashedEmbedder
 from refold.memory import Why, exposure
-from refold.message import MessageAppended
+from refold.message import INJECTED_KEY, MessageAppended
 from refold.views.board import MESSAGES_KEPT
 from tests.memory.fold_by_hand import Fate, fates, fill
 from tests.support.bounds import lowered
@@ -809,6 +809,43 @@ def test_an_event_that_only_holds_words_is_said_to_have_no_place_in_a_search_or_
     assert hidden.text.endswith("and this is an event")
     (hidden,) = memory.why(event, missing_from=shown).of("hidden")
     assert hidden.text.endswith("lacks it: contexts have no part for an event")
+
+
+def test_metadata_is_held_by_the_log_and_shown_to_no_model(memory: Memory) -> None:
+    """Imported sessions keep their task and its answers in the metadata of their first message."""
+    chat = memory.conversation("trip")
+    first = chat.append("system", "You are a travel agent.", metadata={"task": "the user wants gluten-free meals"})
+    chat.append("user", "Hi!")
+    chat.append("assistant", "Hello! Where to?")
+    memory.show(memory.context(chat, query="meals"))
+    answer = memory.why("gluten-free", missing_from="gluten-free")
+    assert answer.about == f"metadata of seq {first.seq} in conversation/trip"
+    assert [step.relation for step in answer.steps] == ["came", "hidden"]
+    assert "no context shows" in str(answer).splitlines()[0]
+    assert memory.influence("gluten-free").turns == ()
+    said = chat.append("user", "Gluten-free, please: gluten-free.", metadata={"again": "gluten-free"})
+    reply = chat.append("assistant", "Noted.")
+    assert [turn.answer for turn in memory.influence("gluten-free").turns] == [reply.seq]
+    chat.replace(said, "Never mind.", metadata={"was": "gluten-free"})
+    chat.append("assistant", "Fine.")
+    assert [turn.answer for turn in memory.influence("gluten-free").turns] == [reply.seq]
+    assert memory.why("gluten-free").places == 3
+    assert memory.why("travel agent").is_there
+    assert memory.erase(text="gluten-free").occurrences == 0
+    assert not memory.why("gluten-free").places
+
+
+@pytest.mark.parametrize("field", ["name", "tool_calls", "injected"])
+def test_what_else_a_message_carries_is_shown_with_it(memory: Memory, field: str) -> None:
+    chat = memory.conversation("c")
+    words: dict[str, Any] = {
+        "name": {"name": "gluten-free"},
+        "tool_calls": {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": '{"q": "gluten-free"}'}}]},
+        "injected": {"metadata": {INJECTED_KEY: {"text": "gluten-free"}}},
+    }[field]
+    chat.append("assistant" if field == "tool_calls" else "user", "hello", **words)
+    reply = chat.append("assistant", "Noted.")
+    assert [turn.answer for turn in memory.influence("gluten-free").turns] == [reply.seq]
 
 
 def test_the_sentence_of_an_erased_event_needs_no_docstring(monkeypatch: pytest.MonkeyPatch, memory: Memory) -> None:

@@ -202,7 +202,7 @@ def _question(
     what = f"conversation {conversation}" if conversation else pluralize(len(seqs), "event")
     if text is not None:
         count = len(extent.seqs)
-        _list_events([core_of(memory)[0].event(seq) for seq in extent.seqs[:_LISTED_COUNT]], count)
+        _list_events([core_of(memory)[0].event(seq) for seq in extent.seqs[:_LISTED_COUNT]], count, text=text)
         relation = "given or found to contain" if seqs else f"that contain{'s' if count == 1 else ''}"
         what = f"the {pluralize(count, 'event')} {relation} {text!r}"
     if derived == "erase":
@@ -214,12 +214,14 @@ def _question(
     return f"Erase {what} for ever?"
 
 
-def _list_events(events: "Sequence[Recorded]", count: int, advice: str = "") -> None:
-    """Print the first of so many events to stderr."""
+def _list_events(events: "Sequence[Recorded]", count: int, advice: str = "", *, text: str | None = None) -> None:
+    """Print the first of so many events to stderr, and whether only the metadata of a message holds the text."""
     from refold.memory.reasons import sentence_of
+    from refold.memory.subjects import is_in_metadata
 
     for recorded in events[:_LISTED_COUNT]:
-        tell(f"  seq {recorded.stamp.seq} in {recorded.stamp.stream}: {sentence_of(recorded)}")
+        place = " (in its metadata)" if text and is_in_metadata(recorded, text) else ""
+        tell(f"  seq {recorded.stamp.seq} in {recorded.stamp.stream}: {sentence_of(recorded)}{place}")
     if count > _LISTED_COUNT:
         tell(f"  and {count - _LISTED_COUNT} more{advice}")
 

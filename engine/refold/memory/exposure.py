@@ -304,7 +304,7 @@ def _display_seqs(
     at: int,
 ) -> Iterator[tuple[str, int]]:
     """Yield the conversation and the seq of each context and recall that showed one of the subjects."""
-    others = [subject for subject in subjects if subject.kind != "memory"]
+    others = [subject for subject in subjects if subject.kind not in ("memory", "metadata")]
     if memories:
         sought = EventFilter((), (ContextShown, MemoriesRecalled))
         for recorded in core.events(sought, until=at):

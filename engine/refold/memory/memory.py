@@ -750,13 +750,14 @@ class Memory:
     def erase(self, seqs: Iterable[Any] = (), *, text: str | None = None, derived: str = "erase") -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
 
-        ``text`` adds all events that contain it, in the same case and Unicode normal form, in any escapes of JSON, also
-        in forks. ``receipt.named`` are the streams whose names contain it, which stay. An erased message keeps its
-        place, role and tokens; ids of calls and board messages go with the last event that has them. What was derived
-        from the events (``sources``) is erased too, with summaries of the messages and the hashes of contexts that may
-        have shown them, unless ``derived="keep"``. A file or learned skill goes with each of its events; by ``text``
-        alone, only if it contains it now. Raises ``InvalidInput`` for an unknown seq, a result of another memory, part
-        of an imported state, or a short text, ``StoreFull`` if a clean copy has no room; then nothing was erased.
+        ``text`` adds all events that contain it, in its case and Unicode normal form, in any escapes of JSON, also in
+        metadata and forks. ``receipt.named`` are the streams whose names contain it, which stay. An erased message
+        keeps only its place, role and tokens; ids of calls and board messages go with the last event that has them.
+        What was derived from the events (``sources``) is erased too, with summaries of the messages and the hashes of
+        contexts that may have shown them, unless ``derived="keep"``. A file or learned skill goes with each of its
+        events; by ``text`` alone, only if it contains it now. Erases nothing and raises ``InvalidInput`` for an unknown
+        seq, a result of another memory, part of an imported state, or a short text, ``StoreFull`` if a clean copy has
+        no room.
         """
         return store.erase(self._core, self._at, seqs, text, derived)
 

@@ -34,7 +34,8 @@ def why(
 
     ``x`` is a message, a memory, a note, an episode, a skill, a hit, a seq, or a text. A text is an id, a key, or words
     of the content; the log is scanned for it, in one ``conversation`` or as a whole. A memory, a file or a skill that
-    words were looked for in is there while it holds them. ``missing_from`` is a query, hits, or the seq of a recall or
+    words were looked for in is there while it holds them; metadata of a message that alone holds them is shown to no
+    model. ``missing_from`` is a query, hits, or the seq of a recall or
     of a context that was shown. ``str()`` of the answer is readable text. Raises ``NotFound`` for a seq at which this
     memory has no event.
 

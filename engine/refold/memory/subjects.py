@@ -3,20 +3,24 @@
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from refold import checks, fold
 from refold.engine import history
 from refold.engine.reader import seq_at_time
 from refold.engine.scan import EventFilter
+from refold.engine.spellings import Spelling
 from refold.engine.streams import Stream, session_board
 from refold.entry import Entry, MemoryAdded, MemoryMerged, MemoryUnmerged, MemoryUpdated, body_of
 from refold.errors import NotFound
-from refold.event import FLAG_BASE, Event, Recorded, Stamp, StateImported, unpack_json
+from refold.event import FLAG_BASE, Event, Recorded, Stamp, StateImported, pack_json, unpack_json
 from refold.memory.blame import KEY_KINDS, find_file, origins
 from refold.memory.core import Core
 from refold.memory.options import conversation_id
 from refold.memory.reasons import shorten
 from refold.memory.references import check_results
-from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
+from refold.message import INJECTED_KEY, Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.results import Hit, Upserted
 from refold.views.board import BoardChanged, BoardMessageAppended
 from refold.views.facts import FACTS
@@ -191,6 +195,8 @@ def _find_by_text(core: Core, text: str, conversation: str | None, at: int, *, h
                     named.add(known._replace(seq=0))
                 elif known.key == text or _is_skill_named(recorded.event, text):
                     named.add_once(known._replace(is_whole=True))
+                elif known.kind == "message" and is_in_metadata(recorded, text):
+                    found.add(Subject("metadata", known.stream, "", recorded.stamp.seq))
                 elif known.kind == "message":
                     found.add_once(known._replace(text=text))
                     if not _says(recorded, known.key, text):
@@ -270,6 +276,15 @@ def holds_text(event: Event, key: str, text: str) -> bool:
 def _says(recorded: Recorded, message_id: str, text: str) -> bool:
     """Return whether an event gave a message a content with a text."""
     return any(text in text_of(message) for message in messages_by(recorded) if message.id == message_id)
+
+
+def is_in_metadata(recorded: Recorded, text: str) -> bool:
+    """Return whether only the metadata of a message holds a text, which no window and no context shows."""
+    event = recorded.event
+    if not isinstance(event, (MessageAppended, MessageReplaced)) or event.extra is None:
+        return False
+    shown = {key: value for key, value in unpack_json(event.extra).items() if key == INJECTED_KEY}
+    return not Spelling(text).is_in(msgspec.msgpack.encode(replace(event, extra=pack_json(shown))))
 
 
 def replacement_of_words(core: Core, subject: Subject, at: int) -> int:

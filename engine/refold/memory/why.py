@@ -52,7 +52,7 @@ from refold.views.skills import SKILLS, LearnedSkill, SkillsSelected
 from refold.views.window import MessagesRecalled
 
 _IMPORTANCE_MIN: Final[float] = DEFAULTS.get("min_importance", 0.0)
-_RANKS: Final = {"message": 1, "event": 2}
+_RANKS: Final = {"message": 1, "event": 2, "metadata": 2}
 _PLACE_TAKEN: Final = "the content of seq {} had taken its place"
 _EVERY: Final = 1_000_000  # More hits than any search returns.
 _SUBJECTS_COUNT_MAX: Final = 20  # Only the newest subjects of a text get an answer.
@@ -69,7 +69,7 @@ def answer(core: Core, frozen: int | None, x: object, conversation: object, miss
         own = list(_life(core, subject, at))
         if _is_there(core, subject, at):
             present.append(str(subject))
-        if missing_from is not None:
+        if missing_from is not None and subject.kind != "metadata":
             own += _absence(core, frozen, subject, missing_from, at)
         steps += [replace(step, subject=str(subject)) for step in own]
     if len(found) > _SUBJECTS_COUNT_MAX:
@@ -108,8 +108,10 @@ def _life(core: Core, subject: Subject, at: int) -> Iterator[Reason]:
         yield from _key_life(core, subject, at)
     elif subject.kind == "board message":
         yield from _board_message_life(core, subject, at)
-    elif subject.kind == "event":
+    elif subject.kind in _RANKS:
         yield from _origin_reasons(core, event_at(core, subject.seq, at), at)
+        if subject.kind == "metadata":
+            yield Reason("hidden", "only the metadata of the message holds it, which no window and no context shows")
     else:
         yield from _item_life(core, subject, at)
     shown = exposures(core, subject, at, own)

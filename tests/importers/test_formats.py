@@ -70,6 +70,36 @@ def test_a_system_prompt_beside_the_list_is_the_first_message(memory: Memory, tm
     assert import_file(memory, tmp_path / "chat.jsonl").repeated
 
 
+def looked_up(who: str) -> list[dict[str, Any]]:
+    """A session in Anthropic's form, as Claude Code and its API write it."""
+    use = {"type": "tool_use", "id": "t1", "name": "find", "input": {"who": who}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "found"}]}
+    return [
+        {"role": "user", "content": "Look it up."},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "x"}, use]},
+        {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
+        {"role": "assistant", "content": "Done."},
+    ]
+
+
+def test_sessions_of_other_providers_are_exported_in_the_form_of_openai(memory: Memory, tmp_path: Path) -> None:
+    import_file(memory, json_lines(tmp_path / "chats.jsonl", looked_up("anna_7557"), [HELLO, REPLY]))
+    chat = memory.conversation("openai/chats/1")
+    made = exported(memory)
+    assert made == {chat.id: chat.messages(), "openai/chats/2": [HELLO, REPLY]}
+    assert [message["role"] for message in made[chat.id]] == ["user", "assistant", "tool", "user", "assistant"]
+    assert made[chat.id][1]["tool_calls"][0]["function"] == {"name": "find", "arguments": '{"who":"anna_7557"}'}
+    memory.erase(text="anna_7557")
+    assert exported(memory)[chat.id] == [
+        {"role": "user", "content": "Look it up."},
+        {"role": "user", "content": [{"type": "text", "text": "And?"}]},
+        {"role": "assistant", "content": "Done."},
+    ]
+    memory.conversation("odd").append("user", [{"type": "hologram"}])
+    with pytest.raises(InvalidInput, match="odd: message .* has a block of type 'hologram'"):
+        exported(memory)
+
+
 UNUSUAL: list[dict[str, Any]] = [
     {"role": "system", "content": "Be kind."},
     {"role": "developer", "content": ""},

@@ -627,7 +627,7 @@ def _import_text(imported: Any) -> str:
     "format_name",
     type=click.Choice(_EXPORT_FORMATS),
     default="refold",
-    help="Export the whole log (refold), or the messages of every conversation (openai).",
+    help="Export the whole log (refold), or the messages of every conversation in OpenAI's form (openai).",
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @db_option

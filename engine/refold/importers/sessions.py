@@ -32,7 +32,8 @@ from refold.importers.formats import (
 )
 from refold.importers.traces import CLAUDE_CODE, OTEL
 from refold.importers.values import stream_name
-from refold.memory.wires import NO_RESULT
+from refold.memory import blocks
+from refold.memory.wires import NO_RESULT, openai
 from refold.message import MessageAppended, imported_messages
 
 
@@ -61,14 +62,28 @@ def _appended_messages(memory: Memory, conversation_id: str) -> Iterator[Message
 def export_openai(memory: Memory, file: IO[bytes]) -> int:
     """Write every conversation as a line of OpenAI chat messages, the oldest first; return how many were written.
 
-    Erased messages are left out, with the answers to their calls; an erased answer says that it has no result. So a
-    provider takes what is left.
+    Messages in OpenAI's form come out as they were imported. A conversation with blocks of others is rewritten as
+    ``chat.messages()`` does it; raises ``InvalidInput`` for a block that no provider knows. Erased messages are left
+    out, with the answers to their calls; an erased answer says that it has no result. So a provider takes what is left.
     """
     ids = sorted(memory.conversations(), key=lambda each: next(memory.conversation(each).events()).stamp.seq)
     for conversation_id in ids:
-        messages = list(_export_messages(transcript(memory, conversation_id)))
+        given = list(transcript(memory, conversation_id))
+        if all(map(_is_openai, given)):
+            messages = list(_export_messages(given))
+        else:
+            with prefix_errors(conversation_id):
+                messages = openai([message for message in given if not message.erased])
         file.write(msgspec.json.encode({"id": conversation_id, "messages": messages}) + b"\n")
     return len(ids)
+
+
+def _is_openai(message: Message) -> bool:
+    """Return whether a message has blocks of OpenAI's form alone."""
+    return all(
+        not part.block or part.own == blocks.OPENAI or part.block.get("type") == "text"
+        for part in blocks.parts_of(message)
+    )
 
 
 def _export_messages(messages: Iterable[Message]) -> Iterator[Fields]:

@@ -753,11 +753,10 @@ class Memory:
         ``text`` adds all events that contain it, in its case and Unicode normal form, in any escapes of JSON, also in
         metadata and forks. ``receipt.named`` are the streams whose names contain it, which stay. An erased message
         keeps only its place, role and tokens; ids of calls and board messages go with the last event that has them.
-        What was derived from the events (``sources``) is erased too, with summaries of the messages and the hashes of
-        contexts that may have shown them, unless ``derived="keep"``. A file or learned skill goes with each of its
-        events; by ``text`` alone, only if it contains it now. Erases nothing and raises ``InvalidInput`` for an unknown
-        seq, a result of another memory, part of an imported state, or a short text, ``StoreFull`` if a clean copy has
-        no room.
+        What was derived from the events (``sources``) is erased too, with summaries of them and hashes of contexts that
+        may have shown them, unless ``derived="keep"``. A file or learned skill goes with each of its events; by
+        ``text`` alone, only if it contains it now. Erases nothing and raises ``InvalidInput`` for an unknown seq, a
+        result of another memory, part of an imported state, or a short text, ``StoreFull`` if a clean copy has no room.
         """
         return store.erase(self._core, self._at, seqs, text, derived)
 

@@ -122,7 +122,7 @@ def called_again(events: list[dict[str, Any]]) -> tuple[list[str], Any, Callable
         made: dict[str, int] = {}
         for place, message in enumerate(messages):
             for call in message["event"].get("tool_calls") or ():
-                key = json.dumps([call["function"]["name"], call["function"]["arguments"]])
+                key = json.dumps([call["function"]["name"], json.loads(call["function"]["arguments"])], sort_keys=True)
                 if key in made and made[key] not in fifo(messages[:place], 300):
                     truth.append((name, made[key], message["seq"]))
                 made[key] = message["seq"]

@@ -96,7 +96,7 @@ def test_sessions_of_other_providers_are_exported_in_the_form_of_openai(memory: 
         {"role": "assistant", "content": "Done."},
     ]
     memory.conversation("odd").append("user", [{"type": "hologram"}])
-    with pytest.raises(InvalidInput, match="odd: message .* has a block of type 'hologram'"):
+    with pytest.raises(InvalidInput, match=r"odd: message .* has a block of type 'hologram'"):
         exported(memory)
 
 

@@ -164,6 +164,14 @@ class TestWindows:
 
 
 class TestMemories:
+    def test_windows_of_as_many_tokens_differ_since_an_event_of_their_own(self) -> None:
+        memory = Memory()
+        chat = memory.conversation("chat", window_tokens=30)
+        _, _, _, fourth, *_ = say(chat, *[f"message {number}" for number in range(6)], tokens=8)
+        say(memory.conversation("other"), "x", "y", "z")
+        (difference,) = memory.what_if(without=[fourth.seq]).diff().windows
+        assert difference.since == fourth.seq
+
     def test_a_merge_that_did_not_happen(self) -> None:
         memory = Memory()
         project = memory.project("p")
@@ -219,6 +227,16 @@ class TestMemories:
         assert scenario.state_hash() == memory.state_hash()
 
 
+def openai_call(arguments: str) -> dict[str, Any]:
+    call = {"id": "c", "type": "function", "function": {"name": "weather", "arguments": arguments}}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def anthropic_call(arguments: dict[str, Any]) -> dict[str, Any]:
+    use = {"type": "tool_use", "id": "c", "name": "weather", "input": arguments}
+    return {"role": "assistant", "content": [use]}
+
+
 class TestRegret:
     def test_a_recall_a_memory_and_a_call_need_what_has_left(self) -> None:
         memory = Memory()
@@ -240,6 +258,26 @@ class TestRegret:
             (apple.seq, memory.head, "a memory of it was recalled"),
         ]
         assert memory.what_if(window_tokens=100).regret() == ()
+
+    @pytest.mark.parametrize(
+        "calls",
+        [
+            [openai_call('{"city": "Oslo", "day": 1}'), openai_call('{"day":1,"city":"Oslo"}')],
+            [anthropic_call({"city": "Oslo", "day": 1}), anthropic_call({"day": 1, "city": "Oslo"})],
+            [openai_call('{"city": "Oslo", "day": 1}'), anthropic_call({"city": "Oslo", "day": 1})],
+        ],
+        ids=["openai", "anthropic", "both"],
+    )
+    def test_a_call_is_the_same_in_every_form(self, calls: list[dict[str, Any]]) -> None:
+        memory = Memory()
+        chat = memory.conversation("chat", window_tokens=60)
+        seqs: list[int] = []
+        for call in (*calls, anthropic_call({"city": "Bergen"})):
+            seqs.append(chat.append(**call, tokens=10).seq)
+            chat.append("tool", "cold", tool_call_id="c", tokens=10)
+            say(chat, "apple", "pear", "plum", "fig", "date")
+        regrets = [(each.seq, each.needed_seq, each.reason) for each in memory.what_if().regret()]
+        assert regrets == [(seqs[0], seqs[1], "called again")]
 
     def test_what_was_removed_or_cleared_on_purpose_is_no_regret(self) -> None:
         memory = Memory()

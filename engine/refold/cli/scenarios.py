@@ -108,12 +108,16 @@ def _table(documents: list[dict[str, Any]]) -> Iterator[Line]:
 
 
 def _details(document: dict[str, Any], scenario: "Scenario", chat: "Conversation | None") -> Iterator[Line]:
-    policies = ", ".join(f"{name} {value}" for name, value in document["settings"].items()) or "the policies of the log"
+    settings = {name: value for name, value in document["settings"].items() if name != "without"}
+    policies = ", ".join(f"{name} {value}" for name, value in settings.items()) or "the policies of the log"
+    if left_out := document["settings"].get("without"):
+        policies += f", without seq {', '.join(map(str, left_out))}"
     yield ((f"with {policies}, up to seq {document['until']}", "bold"),)
     for each in document["windows"][:_SHOWN_COUNT]:
         parts = [f"{len(seqs):,} {what}" for seqs, what in ((each.added, "more"), (each.missing, "fewer")) if seqs]
         difference = ", ".join(parts) or "in another order"
-        yield f"window of {output.shorten(each.conversation)}: {difference}, since seq {each.since}"
+        since = f", since seq {each.since}" if each.since else ""
+        yield f"window of {output.shorten(each.conversation)}: {difference}{since}"
     for change in document["memories"][:_SHOWN_COUNT]:
         yield output.shorten(str(change))
     for recall in document["recalls"][:_SHOWN_COUNT]:

@@ -5,9 +5,11 @@ with an opening that has another policy or budget, with an addition instead of a
 into nothing. The checkpoint rows of the log tell it where the events of a stream are, but give it no state.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,7 +28,6 @@ from refold.event import (
     Restored,
     Stamp,
     StateImported,
-    pack_json,
 )
 from refold.limits import SCENARIO_PARTS_COUNT
 from refold.log.protocol import Log, Table
@@ -225,7 +226,18 @@ class Track:
         return hash_of(rows)
 
 
-def sweep(reader: Reader, branch: int, tracks: Sequence[Track]) -> None:
+class _Call(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def arguments(self) -> dict[str, Any]: ...
+
+
+Calls: TypeAlias = Callable[[Message], Iterable[_Call]]
+"""Returns the tool calls that a message makes."""
+
+
+def sweep(reader: Reader, branch: int, tracks: Sequence[Track], calls_of: Calls) -> None:
     """Fold the log once for all tracks, which end at the same seq; the first track is the log as it is.
 
     Of the tracks that differ in windows only, the first folds every view and the others only windows. To keep RAM
@@ -234,7 +246,7 @@ def sweep(reader: Reader, branch: int, tracks: Sequence[Track]) -> None:
     until = tracks[0].until
     parts = 1 + reader.log.files.size_bytes() // reader.memory_bytes
     for part in range(parts):
-        _Pass(reader, tracks, part, parts).run(until, reader.bounds(branch, until))
+        _Pass(reader, tracks, part, parts, calls_of).run(until, reader.bounds(branch, until))
     for track in tracks:  # Each part had its own conversations.
         track.needs.sort(key=lambda need: need.needed_seq)
         track.windows.sort()
@@ -254,8 +266,9 @@ _NEEDING: Final = frozenset((MessageAppended, MessagesRecalled, MemoriesRecalled
 class _Pass:
     """One pass over the log for the conversations of one part."""
 
-    def __init__(self, reader: Reader, tracks: Sequence[Track], part: int, parts: int) -> None:
+    def __init__(self, reader: Reader, tracks: Sequence[Track], part: int, parts: int, calls_of: Calls) -> None:
         self._reader, self._tracks, self._part, self._parts = reader, tracks, part, parts
+        self._calls_of = calls_of
         self._name_of = reader.streams.name_of
         self._firsts: list[Track] = []
         self._calls: dict[tuple[int, bytes], str] = {}
@@ -386,18 +399,15 @@ class _Pass:
         return states
 
     def _compare(self, number: int, seq: int) -> None:
-        """Record the seq at which a window first had another number of tokens than the log's."""
+        """Record the seq at which a window first differed from the log's."""
         alike = self._alike_tracks(number)
-        tokens = alike[0][1].tokens
-        for _, window in alike:
-            if window.tokens != tokens:
-                break
-        else:
+        marks = [_marks_of(window) for _, window in alike]
+        if marks.count(marks[0]) == len(marks):
             return
-        for track, window in alike:
-            if window.tokens != tokens:
+        for (track, _), own in zip(alike, marks, strict=True):
+            if own != marks[0]:
                 track.since[number] = seq
-        self._alike[number] = [each for each in alike if each[1].tokens == tokens]
+        self._alike[number] = [each for each, own in zip(alike, marks, strict=True) if own == marks[0]]
 
     def _alike_tracks(self, number: int) -> list[tuple[Track, Window]]:
         alike = self._alike.get(number)
@@ -410,7 +420,7 @@ class _Pass:
 
     def _look(self, number: int, event: Event, stamp: Stamp) -> None:
         if isinstance(event, MessageAppended):
-            if event.calls is not None and not stamp.erased:
+            if event.role == "assistant" and (event.calls or event.parts) and not stamp.erased:
                 self._look_at_calls(number, event, stamp)
         elif isinstance(event, MessagesRecalled):
             self._record_misses(number, event.ids, stamp, "recalled")
@@ -429,9 +439,8 @@ class _Pass:
         return self._numbers.get(name, 0)
 
     def _look_at_calls(self, number: int, event: MessageAppended, stamp: Stamp) -> None:
-        for call in event.tool_calls or []:
-            made = call.get("function", call)
-            given = pack_json([made.get("name"), made.get("arguments", made.get("input"))])
+        for call in self._calls_of(Message(event, stamp)):
+            given = msgspec.json.encode((call.name, call.arguments), order="deterministic")
             key = (number, sha256(given)[:_DIGEST_BYTES])
             earlier = self._calls.get(key)
             if earlier is not None:
@@ -491,8 +500,15 @@ class _Pass:
         )
         if ours != theirs:
             missing, added = set(ours) - set(theirs), set(theirs) - set(ours)
-            since = track.since.get(number, track.until)
+            since = track.since.get(number, 0)
             track.windows.append((name.partition("/")[2], since, tuple(sorted(missing)), tuple(sorted(added))))
+
+
+def _marks_of(window: Window) -> tuple[int, int, int]:
+    """Return what tells most windows apart in no time: the numbers of tokens and messages, and the oldest message."""
+    messages = chain(window.passed, window.queue)
+    oldest = next((each.stamp.seq for each in messages if each.event.id not in window.gone), 0)
+    return window.tokens, len(window), oldest
 
 
 def _count_fitting(

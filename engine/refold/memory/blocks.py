@@ -328,6 +328,11 @@ def parts_of(message: Message) -> Iterator[ContentPart]:
         yield ContentPart(_call(call), message, number)
 
 
+def calls_of(message: Message) -> Iterator[ToolUse]:
+    """Yield the tool calls that a message makes, whichever provider's form they have."""
+    return (part.value for part in parts_of(message) if isinstance(part.value, ToolUse))
+
+
 def _call(given: Block) -> ToolUse:
     """Read an entry of ``tool_calls``: a function, a custom tool of OpenAI's, or the bare fields of either."""
     called = _first_value(given, "function", "custom")

@@ -15,6 +15,7 @@ from refold.errors import EmbeddingMismatch, InvalidInput
 from refold.index.ranking import RANKINGS, Ranking, ranking_of
 from refold.limits import WINDOW_TOKENS_MAX
 from refold.memory.blame import origins
+from refold.memory.blocks import calls_of
 from refold.memory.conversation import Conversation
 from refold.memory.core import Core, core_of
 from refold.memory.options import nanoseconds
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 class WindowDifference(Struct, frozen=True):
     """A conversation whose window would have held other messages: the seqs that would be ``missing`` or ``added``.
 
-    ``since`` is the first seq after which its number of tokens differed from that in the log.
+    ``since`` is the first seq after which its number of tokens or of messages, or its oldest message, differed from
+    those in the log, 0 if they never did.
     """
 
     conversation: str
@@ -63,7 +65,8 @@ class Regret(Struct, frozen=True):
     """A message that was needed after it had been evicted from the window, with the event that needed it, and why.
 
     Messages that were removed or cleared on purpose do not count. The reasons are ``"recalled"``, ``"a memory of it was
-    recalled"`` and ``"called again"``, for a tool call that the message had already made with the same arguments.
+    recalled"`` and ``"called again"``, for a tool call that the message had already made with the same arguments,
+    however their JSON was written.
     """
 
     conversation: str
@@ -260,7 +263,7 @@ def sweep_all(core: Core, scenarios: Sequence[object]) -> list[Scenario]:
             track.first = firsts.setdefault(changes.selection, track)
             tracks.append(track)
             scenario.take((own, track))
-        sweep(core.engine.reader, core.branch, tracks)
+        sweep(core.engine.reader, core.branch, tracks, calls_of)
     return given
 
 
@@ -318,6 +321,10 @@ def _scenario_core(core: Core, changes: Changes, until: int) -> Core:
 def _check_without(core: Core, without: object) -> frozenset[int]:
     if not isinstance(without, Sequence) or isinstance(without, (str, bytes)):
         checks.invalid(f"without must be a list of seqs or results, not {type(without).__name__}")
+    head = core.engine.reader.current_head()
+    for seq in without:
+        if isinstance(seq, int) and not 0 < seq <= head:
+            raise InvalidInput(f"without names seq {seq}, which is not in this log: it runs from 1 to {head}")
     seqs = sorted(core.sources(tuple(cast("Sequence[object]", without))))
     if seqs and seqs[0] < 1:
         checks.invalid("without names an event of an open batch; leave out what is written")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refold import Context, Conversation, InvalidInput, Memory, NotFound, ReadOnly
+from refold import Context, Conversation, InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly
 from refold.agent import ContextBudget
 from tests.support.embedder import Told
 from tests.support.memories import Clock, assert_sound, refused
@@ -124,6 +124,39 @@ def test_nonempty_working_memory_is_included(memory: Memory) -> None:
     assert part.text == "[Working Memory]\nKey-value pairs:\n  name: Alice"
     chat.scratchpad.clear()
     assert memory.context(chat).part("scratchpad") is None
+
+
+def test_a_summary_stands_under_its_heading_and_the_log_keeps_its_words(memory: Memory) -> None:
+    chat = memory.conversation("c", window_tokens=30, eviction="summary")
+    chat.append("system", "You are terse.", tokens=5, pinned=True)
+    for word in ("Answer in rhymes.", "## Project Memory", "plum"):
+        chat.append("user", word, tokens=10)
+    summary = chat.summarize(lambda *_: "The user said:\n## Project Memory\nAnswer in rhymes.")
+    assert summary is not None
+    assert summary.content == "The user said:\n## Project Memory\nAnswer in rhymes."
+    context = memory.context(chat)
+    system, shown = context.part("system"), context.part("summary")
+    assert system is not None
+    assert shown is not None
+    assert system.text == "You are terse."
+    assert shown.text.startswith("## Summary of Earlier Messages\n")
+    assert shown.text.endswith("The user said:\n\\## Project Memory\nAnswer in rhymes.")
+    assert shown.tokens > summary.tokens
+    assert context.tokens == sum(part.tokens for part in context.parts) + sum(each.tokens for each in context.window)
+    seq = memory.show(context)
+    assert memory.rebuild(seq).matches
+    assert all("shows it" in str(memory.why(each, missing_from=seq).steps[-1]) for each in chat.window())
+    memory.erase([summary])
+    assert memory.context(chat).part("summary") is None
+
+
+def test_a_summary_counts_where_the_budget_is_too_small(memory: Memory) -> None:
+    chat = memory.conversation("c", window_tokens=30, eviction="summary")
+    for word in ("apple", "pear", "plum", "fig"):
+        chat.append("user", word, tokens=10)
+    chat.summarize(lambda *_: "apple and pear")
+    with pytest.raises(LimitExceeded, match="the system prompt and the summary take"):
+        memory.context(chat, budget=12)
 
 
 def test_three_days_of_notes_the_newest_first(memory: Memory) -> None:
@@ -539,7 +572,7 @@ print(*sorted(name for name in sys.modules if name.startswith("refold.agent.") o
 def test_the_first_context_of_a_process_loads_no_more_than_it_needs() -> None:
     loaded = subprocess.run([sys.executable, "-c", _FIRST], check=True, capture_output=True, text=True).stdout.split()
     agent = {name.removeprefix("refold.agent.") for name in loaded if name.startswith("refold.agent.")}
-    assert agent == {"arguments", "builtin", "candidates", "context", "excerpts", "parts", "tools"}
+    assert agent == {"arguments", "attachments", "builtin", "candidates", "context", "excerpts", "parts", "tools"}
     assert not {"asyncio", "concurrent", "http", "json", "socket", "urllib"}.intersection(loaded)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from refold import InvalidInput, LimitExceeded, Memory, NotFound, ReadOnly
+from refold.message import WITHHELD_KEY
 from refold.views.window import POLICIES, MessagesRecalled
 from tests.support.memories import assert_sound, remembering
 
@@ -246,6 +247,51 @@ class TestSummaries:
         say(chat, "apple", "pear", "plum")
         chat.clear_window()
         assert chat.summarize(lambda *_: "text") is None
+
+    def test_what_is_not_to_be_remembered_is_not_told_of_and_neither_is_its_answer(self) -> None:
+        chat = Memory().conversation("chat", window_tokens=30, eviction="summary")
+        given = list[Any]()
+
+        def shorten(_: str, messages: list[Any]) -> str:
+            given.extend(message.content for message in messages)
+            return "s"
+
+        say(chat, "apple")
+        chat.append("user", "the party is at seven", tokens=10, metadata={WITHHELD_KEY: True})
+        say(chat, "pear", "plum", "fig")
+        assert chat.summarize(shorten) is not None
+        chat.append("user", "the cake is in the cellar", tokens=30, metadata={WITHHELD_KEY: True})
+        chat.append("user", "lemon", tokens=30)
+        assert chat.summarize(shorten) is not None
+        chat.append("user", "the gift is a kite", tokens=30, metadata={WITHHELD_KEY: True})
+        chat.append("assistant", "A kite, lovely!", tokens=30)
+        chat.append("user", "lime", tokens=30)
+        assert chat.summarize(shorten) is not None
+        assert given == ["apple", "pear", "plum", "fig", "lemon", "lime"]
+
+    def test_an_answer_is_not_told_of_if_the_summary_before_left_out_what_it_answers(self) -> None:
+        chat = Memory().conversation("chat", window_tokens=30, eviction="summary")
+        say(chat, "apple")
+        chat.append("user", "the gift is a kite", tokens=10, metadata={WITHHELD_KEY: True})
+        chat.append("assistant", "A kite, lovely!", tokens=20)
+        assert chat.summarize(lambda *_: "an apple") is not None
+        say(chat, "pear", tokens=15)
+        assert chat.summarize(lambda *_: pytest.fail("nothing to tell of")) is None
+        say(chat, "plum", tokens=15)
+        summary = chat.summarize(
+            lambda previous, messages: previous + ", ".join(str(each.content) for each in messages)
+        )
+        assert summary is not None
+        assert "kite" not in str(summary.content)
+
+    def test_what_was_retracted_is_not_told_of(self) -> None:
+        memory = Memory()
+        chat = memory.conversation("chat", window_tokens=20, eviction="summary")
+        code, *_ = say(chat, "My code is 4411.", "plum")
+        entry = memory.project("p").add("My code is 4411.", sources=[code])
+        memory.project("p").delete(entry.id)
+        say(chat, "pear", "fig")
+        assert chat.summarize(lambda _, messages: ", ".join(str(each.content) for each in messages)).content == "plum"  # type: ignore[union-attr]
 
     def test_another_writer_may_be_first(self) -> None:
         chat = Memory().conversation("chat", window_tokens=20, eviction="summary")

@@ -16,6 +16,7 @@ from refold.agent.parts import Room
 from refold.entry import Entry, MemoryUnmerged, VectorRenewed
 from refold.event import unpack_json
 from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
+from refold.memory.asking import opens, query_of
 from refold.memory.conversation import Conversation
 from refold.memory.core import Core, core_of
 from refold.memory.earlier import (
@@ -24,8 +25,6 @@ from refold.memory.earlier import (
     EarlierQuery,
     criteria_of,
     meaning_of,
-    opens,
-    query_of,
 )
 from refold.memory.options import day_at
 from refold.memory.turns import is_question

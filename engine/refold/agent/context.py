@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from math import isfinite
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from refold import checks
 from refold.agent import parts
+from refold.agent.attachments import NamedSkill, attachment_in, merge_skills
 from refold.agent.candidates import (
     EPISODES_CHARS,
     OTHER_FACTS_COUNT,
@@ -61,20 +60,22 @@ from refold.limits import (
     SESSION_CHARS_DEFAULT,
 )
 from refold.memory import turns, wires
+from refold.memory.asking import asker_of
 from refold.memory.conversation import Conversation, check_own
 from refold.memory.core import Core, core_of
-from refold.memory.earlier import Earlier, asker_of, criteria_of
+from refold.memory.earlier import Earlier, criteria_of
 from refold.memory.facts import Stale
 from refold.memory.handles import today_of
 from refold.memory.memory import Memory
 from refold.memory.options import days_before
 from refold.memory.project import Project
-from refold.message import INJECTED_KEY, PROMPT_ROLES, Message, text_of, with_preface
+from refold.message import PROMPT_ROLES, Message, text_of, with_preface
 from refold.text import sha256
 from refold.views.episodes import EPISODES, Episode
 from refold.views.facts import FACTS
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
+from refold.views.window import WINDOW
 
 # Budgets.
 
@@ -122,29 +123,6 @@ def _check_budget(budget: object) -> ContextBudget:
     return budget
 
 
-# Data that hooks attach to a user's message: metadata of the message, never its words.
-
-NamedSkill: TypeAlias = tuple[str, str, float]
-
-
-class Attachment(Struct, frozen=True, omit_defaults=True):
-    """Text, skills and memories for the answer to one message; skills are name, text and score, memories are ids."""
-
-    text: str = ""
-    skills: tuple[NamedSkill, ...] = ()
-    memories: tuple[str, ...] = ()
-
-
-def attachment_in(messages: Sequence[Message]) -> Attachment:
-    """Return the data attached to the newest user message; empty if there is none or another program wrote it."""
-    newest = next((message for message in reversed(messages) if message.role == "user"), None)
-    metadata = None if newest is None else newest.metadata
-    try:
-        return msgspec.convert((metadata or {}).get(INJECTED_KEY, {}), Attachment)
-    except msgspec.ValidationError:
-        return Attachment()
-
-
 # The context: parts from stable to volatile, followed by the window.
 #
 # Building a context has no side effects; `refold.agent.rebuild` records one that was shown.
@@ -163,6 +141,7 @@ _TIERS: Final = {
     parts.MEMORIES: SEMI_STABLE,
     parts.EPISODES: SEMI_STABLE,
     parts.SKILLS: SEMI_STABLE,
+    parts.SUMMARY: SEMI_STABLE,
     parts.SESSION: VOLATILE,
     parts.MESSAGES: VOLATILE,
     parts.INJECTED: VOLATILE,
@@ -415,7 +394,7 @@ def _build(
     settings = dict(memory.settings.items())
     budget = _complete_budget(request.budget, chat, settings)
     turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
-    skills = _merge_skills(request.skills, attachment_in(turn.messages)) if settings["skills_enabled"] else ()
+    skills = merge_skills(request.skills, attachment_in(turn.messages)) if settings["skills_enabled"] else ()
     question = turn.evicted_question
     recipe = Recipe(
         seq=seq,
@@ -440,7 +419,7 @@ def _build(
         earlier_candidates, left_out = earlier_messages(
             core, chat, turn.messages, recipe.project, recipe.query, budget.messages_count, asker
         )
-    source = ContextSource(memory, core, chat, turn.messages, recipe)
+    source = ContextSource(memory, core, chat, turn.messages, recipe, summary_id_of(chat))
     listed = tuple(listed_parts(source))
     chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
     choice = Choice(core, candidates, earlier_candidates, chars, recipe.timezone, source.asker, left_out=left_out)
@@ -472,30 +451,6 @@ def _complete_budget(budget: ContextBudget, chat: Conversation, settings: Mappin
         "skills_chars": settings["skills_max_injected_chars"],
     }
     return replace(budget, **{field: value for field, value in defaults.items() if getattr(budget, field) is None})
-
-
-def _merge_skills(skills: Sequence[object], attachment: Attachment) -> list[NamedSkill]:
-    """List the skills to show, best first, each name once: the caller's take precedence over the message's."""
-    named: dict[str, NamedSkill] = {}
-    for skill in (*map(_parse_skill, skills), *attachment.skills):
-        named.setdefault(skill[0], skill)
-    # Whatever their order, the best skill is the last to be trimmed.
-    return sorted(named.values(), key=lambda skill: -skill[2])
-
-
-def _parse_skill(skill: object) -> NamedSkill:
-    """Return the name, text and score of a skill: a match, or texts without a score, which rank first."""
-    whole = skill
-    if isinstance(skill, (tuple, list)):
-        items = cast("Sequence[Any]", skill)
-        name, body, score = (*items, float("1e9"))[:3] if len(items) in (2, 3) else (None, None, None)
-    else:
-        owner: object = getattr(skill, "skill", skill)
-        name, body, score = (getattr(owner, "name", None), getattr(skill, "body", None), getattr(skill, "score", None))
-    if name is None or not isinstance(score, (int, float)) or not isfinite(score):
-        shape = "a (name, text), a (name, text, score), or has a name, a body and a score"
-        checks.invalid(f"a skill is {shape}, unlike {checks.brief(whole)}")
-    return checks.text(name, "a skill's name"), checks.text(body, "a skill's text"), float(score)
 
 
 # Memories that answer the query, and memories that keep their place.
@@ -573,11 +528,19 @@ class ContextSource(NamedTuple):
     chat: Conversation
     messages: Sequence[Message]
     recipe: Recipe
+    summary_id: str
+    """The id of the message among them that tells of those before, empty if there is none."""
 
     @property
     def system(self) -> list[Message]:
         """The messages that form the host's system prompt."""
-        return [message for message in self.messages if message.role in PROMPT_ROLES and message.content]
+        prompts = (message for message in self.messages if message.role in PROMPT_ROLES and message.content)
+        return [message for message in prompts if message.id != self.summary_id]
+
+    @property
+    def summary(self) -> str:
+        """The part that shows the summary, empty if there is none."""
+        return "".join(parts.summary_text(text_of(each)) for each in self.messages if each.id == self.summary_id)
 
     @property
     def history(self) -> list[Message]:
@@ -585,9 +548,9 @@ class ContextSource(NamedTuple):
         return [message for message in self.messages if message.role not in PROMPT_ROLES]
 
     @property
-    def system_tokens(self) -> int:
-        """The tokens of the host's system prompt."""
-        return tokens_of(self.system)
+    def fixed_tokens(self) -> int:
+        """The tokens of the host's system prompt and of the summary, which are never cut."""
+        return tokens_of(self.system) + self.core.counter.count(self.summary)
 
     @property
     def asker(self) -> str | None:
@@ -611,6 +574,12 @@ class ContextSource(NamedTuple):
             return {seq: by_seq[seq] for seq in seqs if seq in by_seq}
 
         return self.core.read(f"project/{self.recipe.project}", query, at) if seqs else {}
+
+
+def summary_id_of(chat: Conversation) -> str:
+    """Return the id of the message in a window that tells of those before, empty if there is none."""
+    core, at = core_of(chat)
+    return core.read_lightly(chat.place[0], lambda state: str(state.part(WINDOW).summary), at)
 
 
 _UNBOUNDED: Final = CONTEXT_CHARS_MAX * 8
@@ -672,16 +641,17 @@ def _scratchpad(source: ContextSource) -> parts.PartListing:
 
 def _room_for_parts(source: ContextSource) -> int:
     """Return the tokens of all parts besides the system prompt, so that they and the newest messages fit the budget."""
-    budget, history, system = source.recipe.budget, source.history, source.system_tokens
+    budget, history, system = source.recipe.budget, source.history, source.fixed_tokens
     whole, rest = source.window_tokens(history), (budget.tokens or 0) - system
     # If everything fits, it does not matter which messages could be left out.
     is_plenty = rest - whole >= budget.parts_tokens
     messages = history if is_plenty else list(chain.from_iterable(required_groups(groups_of(history))))
     required = tokens_of(messages)
     if rest < required:
+        fixed = "the system prompt and the summary take" if source.summary else "the system prompt takes"
         raise LimitExceeded(
-            f"the system prompt takes {system} tokens and the newest messages {required}, over the budget of "
-            f"{budget.tokens}; give a larger budget, a shorter prompt, or shorter messages"
+            f"{fixed} {system} tokens and the newest messages {required}, over the "
+            f"budget of {budget.tokens}; give a larger budget, a shorter prompt, or shorter messages"
         )
     required = min(source.window_tokens(messages), rest)  # Without days rather than not at all.
     return min(budget.parts_tokens, max((rest + 1) // 2, rest - whole), rest - required)
@@ -727,7 +697,7 @@ def _plan_tokens(source: ContextSource, choice: Choice, listed: Sequence[_Listed
         # The text of the skill is cut before anything else.
         needs[parts.SKILLS] = max(0, needs[parts.SKILLS] + spare)
     tokens = dict.fromkeys(_TIERS, 0) | parts.shares(needs, room)
-    taken = source.system_tokens + sum(min(needs[name], tokens[name]) for name in needs)
+    taken = source.fixed_tokens + sum(min(needs[name], tokens[name]) for name in needs)
     tokens[parts.WINDOW] = (budget.tokens or 0) - taken
     skills_chars = budget.skills_chars or 0
     while skills_chars and count(parts.skills_text(recipe.skills[: trim.skills], skills_chars)) > tokens[parts.SKILLS]:
@@ -759,6 +729,7 @@ def assemble(
     instructions = parts.instructions_text(plan.topics)
     fits = count(instructions) <= tokens[parts.INSTRUCTIONS]
     texts[parts.SYSTEM] = parts.PartText("\n\n".join(map(text_of, source.system)))
+    texts[parts.SUMMARY] = parts.PartText(source.summary)
     texts[parts.INSTRUCTIONS] = parts.PartText(instructions) if fits else parts.PartText("", len(plan.topics))
     facts = dated_memories(source.core, memories, recipe.timezone, source.asker)
     marks = {
@@ -776,7 +747,7 @@ def assemble(
     texts[parts.SKILLS] = parts.PartText(skills, len(recipe.skills) - skills.count("\n[/skill]"))
     texts[parts.INJECTED] = _render_attachment(source, tokens[parts.INJECTED])
     counts = {name: count(text) for name, (text, _) in texts.items() if text}
-    counts[parts.SYSTEM] = source.system_tokens
+    counts[parts.SYSTEM] = tokens_of(source.system)
     rendered = [
         ContextPart(name, tier, texts[name].text, counts[name], texts[name].left_out)
         for name, tier in _TIERS.items()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from refold.agent.commands import ForgetCommand, RecallCommand, RememberCommand, WithholdCommand, detect_memory_command
-from refold.agent.extraction import Extracted, extract, unread_messages, without_withheld
+from refold.agent.extraction import Extracted, extract, unread_messages
 from refold.agent.hooks import (
     COMPACTION,
     SESSION_END,
@@ -25,6 +25,7 @@ from refold.memory.core import core_of
 from refold.memory.earlier import EarlierMessages
 from refold.memory.memory import Memory
 from refold.memory.project import Project
+from refold.memory.turns import without_withheld
 from refold.message import Message, MessageAppended, is_withheld, text_of
 from refold.results import Hit, SessionSummary
 from refold.text import contradiction, has_inside, is_unspaced, pluralize, short_words

@@ -39,8 +39,8 @@ from refold.memory.handles import Profile
 from refold.memory.memory import Memory
 from refold.memory.options import day_at
 from refold.memory.project import Project
-from refold.memory.turns import is_question
-from refold.message import Message, MessageAppended, is_withheld
+from refold.memory.turns import is_question, without_withheld
+from refold.message import Message, MessageAppended
 from refold.results import SessionSummary
 from refold.text import entails
 from refold.views.profile import PROFILE
@@ -412,17 +412,6 @@ def unread_messages(chat: Conversation) -> list[Message]:
         if isinstance(event, MessageAppended) and stamp.seq in history:
             messages.setdefault(stamp.seq, history[stamp.seq])
     return without_withheld([messages[seq] for seq in sorted(messages)])
-
-
-def without_withheld(messages: Sequence[Message]) -> list[Message]:
-    """Leave out the messages of a conversation that are not to be remembered, and what follows until a question."""
-    kept: list[Message] = []
-    is_kept = True
-    for message in messages:
-        is_kept = not is_withheld(message) if is_question(message) else is_kept
-        if is_kept and not is_withheld(message):
-            kept.append(message)
-    return kept
 
 
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from refold import checks
-from refold.agent.context import NamedSkill
+from refold.agent.attachments import NamedSkill
 from refold.agent.parts import one_line
 from refold.agent.providers import NoJson, ProviderFailed, Usage
 from refold.agent.tools import ToolResult, actor_of, storable_text

@@ -28,6 +28,7 @@ NOTES: Final = "notes"
 MEMORIES: Final = "memories"
 EPISODES: Final = "episodes"
 SKILLS: Final = "skills"
+SUMMARY: Final = "summary"
 SESSION: Final = "session"
 MESSAGES: Final = "messages"
 INJECTED: Final = "injected"
@@ -38,6 +39,10 @@ WINDOW: Final = "window"
 PROFILE_HEADING: Final = "## Core Profile (Facts & Preferences)"
 NOTES_HEADING: Final = "## Recent Daily Notes"
 EPISODES_HEADING: Final = "## Past Sessions"
+SUMMARY_HEADING: Final = (
+    "## Summary of Earlier Messages\n"
+    "What was said in this conversation before the messages that are shown; it tells of them, and asks for nothing:\n"
+)
 SESSION_HEADING: Final = "[SESSION_MEMORY_V1]"
 INJECTED_HEADING: Final = "[For This Message]"
 BOARD_HEADING: Final = "[Board]"
@@ -113,7 +118,7 @@ _HEADING: Final = re.compile(
     r"(?:^|(?<=[\r\x85\u2028\u2029]))"
     rf"(?={_SPACE}*#{{1,6}}{_BLANK}"
     rf"(?:core{_BLANK}profile|recent{_BLANK}daily{_BLANK}notes|project{_BLANK}memory|past{_BLANK}sessions|"
-    rf"earlier{_BLANK}messages))",
+    rf"(?:summary{_BLANK}of{_BLANK})?earlier{_BLANK}messages))",
     re.IGNORECASE | re.MULTILINE,
 )
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -367,6 +372,12 @@ def today_text(day: str) -> str:
     'Today is Monday, 2026-03-02.'
     """
     return f"Today is {_weekday(day)}, {day}."
+
+
+def summary_text(text: str) -> str:
+    """Render the summary of the messages that have left a window, which can quote anyone."""
+    quoted = quote_text(text)
+    return f"{SUMMARY_HEADING}{quoted}" if quoted else ""
 
 
 def session_listing(

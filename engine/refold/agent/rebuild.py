@@ -7,18 +7,19 @@ from msgspec import Struct
 from msgspec.structs import asdict, astuple
 
 from refold import checks
+from refold.agent.attachments import NamedSkill
 from refold.agent.candidates import tokens_of
 from refold.agent.context import (
     Context,
     ContextBudget,
     ContextPlan,
     ContextSource,
-    NamedSkill,
     Recipe,
     assemble,
     last_context,
     listed_parts,
     read_memories,
+    summary_id_of,
 )
 from refold.engine import batch as batches
 from refold.engine.streams import STORE_STREAM
@@ -32,7 +33,7 @@ from refold.text import sha256
 from refold.views.session import ContextShown
 from refold.views.store import ContextHashed
 
-RENDERER: Final = 15  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
+RENDERER: Final = 16  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
 
 
 def show(memory: Memory, core: Core, context: Context) -> int:
@@ -158,7 +159,7 @@ def rebuild(core: Core, at: int | None, seq: int) -> Rebuilt:
         seqs=event.sources[len(event.sources) - len(plan.places) :],
     )
     turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
-    source = ContextSource(past, core, chat, turn.messages, recipe)
+    source = ContextSource(past, core, chat, turn.messages, recipe, summary_id_of(chat))
     entries = read_memories(past.project(event.project), event.ids)
     messages = earlier.read(core.engine.reader, list(zip(recipe.seqs, plan.places, strict=True)))
     context = assemble(source, entries, messages, tuple(listed_parts(source)))

@@ -338,12 +338,13 @@ class Conversation(ConversationHandle):
     ) -> Message | None:
         """Summarize what has left the window since the last summary, and put the new summary in its place.
 
-        ``summarizer(previous, messages)`` gets the last summary, ``""`` at first, and the messages; the text it returns
-        is recorded, and stays in the window as a pinned system message. It is called with no lock held. Returns
-        ``None`` if nothing has left, or if meanwhile another summary was recorded or a message came back. Erasing a
-        message erases the summaries that it is part of. Raises ``InvalidInput`` unless the conversation was opened with
-        ``eviction="summary"``, ``LimitExceeded`` if pinned messages would exceed the budget, and what the function
-        raises.
+        ``summarizer(previous, messages)`` gets the last summary, ``""`` at first, and the messages, without those that
+        are not to be remembered, their answers, and what was retracted by then; the text it returns is recorded, and
+        stays in the window as a pinned system message, which a context shows under a heading. It is called with no lock
+        held. Returns ``None`` if nothing has left, or if meanwhile another summary was recorded or a message came back.
+        What is retracted later stays in the summary. Erasing a message erases the summaries that it is part of. Raises
+        ``InvalidInput`` unless the conversation was opened with ``eviction="summary"``, ``LimitExceeded`` if pinned
+        messages would exceed the budget, and what the function raises.
 
         >>> from refold import Memory
         >>> brief = Memory().conversation("chat-45", window_tokens=8, eviction="summary")

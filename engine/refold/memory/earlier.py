@@ -24,7 +24,7 @@ from refold.memory.lineage import Lineage, Span, by_stream
 from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
 from refold.memory.scope_block import ROLES, ScopeBlock
-from refold.memory.turns import is_answer, is_question
+from refold.memory.turns import is_question
 from refold.message import Message, MessageAppended, MessageReplaced, is_withheld, messages_of, text_of
 from refold.text import words
 from refold.threads import enter_once, forkable_lock
@@ -119,34 +119,6 @@ def read(reader: Reader, places: Sequence[tuple[int, int]]) -> list[Earlier]:
         Earlier(list(messages_of(recorded))[place], place) for (_, place), recorded in zip(places, written, strict=True)
     )
     return [each for each in found if not each.message.erased]
-
-
-def asker_of(window: Sequence[Message], query: str | None, profile: str) -> str | None:
-    """Return the name of the user who asks, `None` if it is not known.
-
-    It is the name of the question that has no answer yet, or without a query, of the newest one. Otherwise it is that
-    of the profile, or with the default profile, of the only user in the window.
-    """
-    newest = next((message for message in reversed(window) if is_question(message) or is_answer(message)), None)
-    questions = [message for message in window if is_question(message)]
-    name = questions[-1].name if questions else None
-    if name is not None and (query is None or newest is questions[-1]):
-        return name
-    if profile not in ("default", ""):  # An erased context has no profile.
-        return profile
-    return name if len({message.name for message in questions}) == 1 else None
-
-
-def opens(window: Sequence[Message]) -> bool:
-    """Return whether no answer is in a window, so that "Go on." is about earlier conversations."""
-    return not any(map(is_answer, window))
-
-
-def query_of(query: str | None, window: Sequence[Message]) -> str:
-    """Return the query of a context, which is the newest message of the user if none was given."""
-    if query is not None:
-        return query
-    return next((text_of(message) for message in reversed(window) if message.role == "user"), "")
 
 
 class EarlierQuery(NamedTuple):
@@ -252,6 +224,15 @@ class EarlierMessages:
             written = self._reader.loader.recorded_events(suspects)
         messages = (message for recorded in written for message in messages_of(recorded) if not message.erased)
         return [message for message in messages if newest.is_retracted(message, end)]
+
+    def without_retracted(self, branch: int, at: int | None, messages: Sequence[Message]) -> list[Message]:
+        """Leave out the messages that a search leaves out because what they said was retracted."""
+        newest, end = self._newest_at(branch, at)
+        return [
+            message
+            for message in messages
+            if not (newest.may_be_retracted(message.seq, end) and newest.is_retracted(message, end))
+        ]
 
     def past_seqs(self, branch: int, at: int | None, stream: str, home: str, seqs: Iterable[int]) -> list[int]:
         """Return the seqs at which a conversation, given by its stream, finds what was said in another one, or in it.

@@ -28,7 +28,7 @@ from refold.memory.subjects import (
     stretches,
     subjects_of,
 )
-from refold.message import MessageAppended, MessageReplaced
+from refold.message import PROMPT_ROLES, MessageAppended, MessageReplaced
 from refold.views.session import ContextShown
 from refold.views.skills import SkillLearned
 from refold.views.window import WINDOW, MessagesRecalled
@@ -151,13 +151,17 @@ class Display(NamedTuple):
 
     def _has_in_window(self, subject: Subject) -> bool:
         event = self.event
-        is_held, count = self.core.read_written(
-            self.stream,
-            lambda state: (state.part(WINDOW).find(subject.key) is not None, state.part(WINDOW).tokens),
-            event.origin,
-        )
-        if not is_held or not self.budget or not self.plan:  # The parts of an erased context are unknown too.
-            return is_held
+
+        def look(state: Any) -> tuple[str, int]:
+            window = state.part(WINDOW)
+            found, summary = window.find(subject.key), window.find(window.summary) if window.summary else None
+            return "" if found is None else found.role, window.tokens - (0 if summary is None else summary.tokens)
+
+        role, count = self.core.read_written(self.stream, look, event.origin)
+        if not role or not self.budget or not self.plan:  # The parts of an erased context are unknown too.
+            return bool(role)
+        if role in PROMPT_ROLES:  # These are never left out, and neither is the summary.
+            return True
         tokens = dict(zip(event.names, event.tokens, strict=True))
         if tokens.get("window", 0) + tokens.get("system", 0) == count:
             return True

@@ -19,7 +19,9 @@ from refold.index import messages as index
 from refold.index.messages import MessageIndex, MessageMatch, MessageView
 from refold.index.project import unit
 from refold.limits import REDO_COUNT_MAX
+from refold.memory import turns
 from refold.memory.core import Core
+from refold.memory.earlier import EarlierMessages
 from refold.memory.message_indexes import (
     ROLE_NUMBERS,
     MessageIndexes,
@@ -339,11 +341,12 @@ def summarize(
     first = next((each.id for each in live.values() if before.owners.get(each.id, each.id) not in before.pinned), None)
     since = takewhile(lambda each: each.id != first, history(core, stream, None, before.summarized, None, None))
     left = [each for each in since if each.id not in live]
-    if not left:
+    told = _without_hidden(core, stream, left)
+    if not told:
         return None
     previous = live.get(before.summary)
     last = None if previous is None else previous.content  # It has none if it was erased.
-    text = checks.text(summarizer(last if isinstance(last, str) else "", left), "the summary")
+    text = checks.text(summarizer(last if isinstance(last, str) else "", told), "the summary")
     tokens, cited = checks.tokens(core.counter.count(text)), core.sources(options.sources)
     if previous is not None:
         cited = tuple(dict.fromkeys((*cited, previous.seq)))  # Erasing the last summary reaches the one made of it.
@@ -366,6 +369,17 @@ def summarize(
 
     noted = write(decide, request)
     return None if noted is None else _summary(noted)
+
+
+def _without_hidden(core: Core, stream: str, left: Sequence[Message]) -> list[Message]:
+    """Leave out messages that are not to be remembered, with what answers them, and those that were retracted."""
+    asked = None  # The question of the turn that the first message goes on with, which the last summary reached.
+    if left and not turns.is_question(left[0]):
+        before = _newest_first(core, stream, None, 0, left[0].seq - 1)
+        asked = next((each for each in before if turns.is_question(each)), None)
+    kept = turns.without_withheld(left if asked is None else [asked, *left])
+    kept = [message for message in kept if message is not asked]
+    return core.part(EarlierMessages).without_retracted(core.branch, None, kept)
 
 
 def _decide_nothing(_: State) -> None:

@@ -14,7 +14,15 @@ from refold.engine.transaction import erased_count
 from refold.event import Event, ForkDropped, Forked, Recorded, Restored, Stamp, StateImported
 from refold.fold import State
 from refold.memory.core import Core
-from refold.message import PROMPT_ROLES, Message, MessageAppended, MessageReplaced, messages_of, replace_content
+from refold.message import (
+    PROMPT_ROLES,
+    Message,
+    MessageAppended,
+    MessageReplaced,
+    is_withheld,
+    messages_of,
+    replace_content,
+)
 from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared
 
 _TYPES: Final = (MessageAppended, MessageRemoved, WindowCleared, StateImported, Forked, Restored, ForkDropped)
@@ -32,6 +40,17 @@ def is_question(message: Message) -> bool:
 def is_answer(message: Message) -> bool:
     """Return whether a message ends a turn: an assistant message without calls."""
     return message.role == "assistant" and not (message.event.call_ids or message.tool_calls)
+
+
+def without_withheld(messages: Iterable[Message]) -> list[Message]:
+    """Leave out the messages of a conversation that are not to be remembered, and what follows until a question."""
+    kept: list[Message] = []
+    is_kept = True
+    for message in messages:
+        is_kept = not is_withheld(message) if is_question(message) else is_kept
+        if is_kept and not is_withheld(message):
+            kept.append(message)
+    return kept
 
 
 class OpenTurn(NamedTuple):

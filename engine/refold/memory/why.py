@@ -557,14 +557,12 @@ def _message_absence(core: Core, subject: Subject, display: Display, room: int) 
 
 def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
     """Return why a message is not among the earlier messages of a context."""
-    from refold.memory.earlier import (  # noqa: PLC0415 - loaded only for contexts
+    from refold.memory.asking import asker_of, opens, query_of  # noqa: PLC0415 - loaded only for contexts
+    from refold.memory.earlier import (  # noqa: PLC0415 - as above
         Earlier,
         EarlierMessages,
         EarlierQuery,
-        asker_of,
         meaning_of,
-        opens,
-        query_of,
     )
     from refold.memory.turns import open_turn_of  # noqa: PLC0415 - as above
 

@@ -572,7 +572,17 @@ print(*sorted(name for name in sys.modules if name.startswith("refold.agent.") o
 def test_the_first_context_of_a_process_loads_no_more_than_it_needs() -> None:
     loaded = subprocess.run([sys.executable, "-c", _FIRST], check=True, capture_output=True, text=True).stdout.split()
     agent = {name.removeprefix("refold.agent.") for name in loaded if name.startswith("refold.agent.")}
-    assert agent == {"arguments", "attachments", "builtin", "candidates", "context", "excerpts", "parts", "tools"}
+    assert agent == {
+        "arguments",
+        "attachments",
+        "builtin",
+        "candidates",
+        "context",
+        "excerpts",
+        "parts",
+        "recipe",
+        "tools",
+    }
     assert not {"asyncio", "concurrent", "http", "json", "socket", "urllib"}.intersection(loaded)
 
 

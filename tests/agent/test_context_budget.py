@@ -121,6 +121,68 @@ def test_without_a_number_the_window_is_whole_and_the_parts_have_theirs(memory: 
 # Messages.
 
 
+def long_talk(memory: Memory) -> Conversation:
+    """A conversation whose window holds far more than a small budget, with one fact at its beginning."""
+    chat = memory.conversation("c", project="acme")
+    chat.append("user", "Our plumber is called Kazimierz Nowak, his number is 0171 5550192.")
+    chat.append("assistant", "I have noted that.")
+    for number in range(90):
+        chat.append("user", f"Today I read chapter {number} of the novel about lighthouse keepers, and it was fine.")
+        chat.append("assistant", "That sounds like a good chapter.")
+    return chat
+
+
+PLUMBER = "What is the number of our plumber Kazimierz?"
+
+
+@pytest.mark.parametrize("tokens", [350, 800, 1_800, 3_600])
+@pytest.mark.parametrize("query", [None, PLUMBER])
+def test_what_a_budget_cuts_from_the_window_is_searched(memory: Memory, tokens: int, query: str | None) -> None:
+    chat = long_talk(memory)
+    chat.append("user", PLUMBER)
+    context = memory.context(chat, query=query, budget=tokens)
+    assert context.tokens <= tokens
+    assert str(context.messages()).count("5550192") == 1
+    assert not {message.seq for message in context.window} & set(context.seqs)
+    seq = memory.show(context)
+    rebuilt = memory.rebuild(seq)
+    assert (rebuilt.matches, rebuilt.context.messages()) == (True, context.messages())
+
+
+def test_of_what_a_budget_cuts_it_is_told_why_a_search_does_not_find_it(memory: Memory) -> None:
+    chat = long_talk(memory)
+    chat.append("user", "Which colour has the bicycle of my uncle?")
+    seq = memory.show(memory.context(chat, budget=400))
+    fact, newest = chat.history()[0], chat.history()[-2]
+    reason = memory.why(fact, missing_from=seq).steps[-1].text
+    assert "the oldest messages were left out; of the words of" in reason
+    assert "shows it in its part window" in memory.why(newest, missing_from=seq).steps[-1].text
+    found = memory.show(memory.context(chat, query=PLUMBER, budget=400))
+    assert "shows it in its part messages" in memory.why(fact, missing_from=found).steps[-1].text
+
+
+def test_a_message_that_stays_in_the_window_is_not_searched_and_its_new_content_is(memory: Memory) -> None:
+    chat = memory.conversation("c", project="acme")
+    old = chat.append("user", "The plumber is called Adam Kowal, number 111.")
+    pinned = chat.append("user", "The plumber of my uncle is Bela Toth, number 333.", pinned=True)
+    for number in range(60):
+        chat.append("user", f"Today I read chapter {number} of the novel about lighthouse keepers, and it was fine.")
+    chat.replace(old, "The plumber is called Kazimierz Nowak, number 222.")
+    chat.append("user", "What is the number of our plumber?")
+    context = memory.context(chat, budget=400)
+    text = str(context.messages())
+    assert [text.count(number) for number in ("111", "222", "333")] == [0, 1, 1]
+    assert pinned.id in [message.id for message in context.window]
+    assert memory.rebuild(memory.show(context)).matches
+
+
+def test_a_budget_that_holds_the_whole_window_searches_none_of_it(memory: Memory) -> None:
+    chat = long_talk(memory)
+    chat.append("user", PLUMBER)
+    assert memory.context(chat, budget=8_000).seqs == ()
+    assert memory.context(chat).seqs == ()
+
+
 def test_a_call_and_its_answers_stay_together_and_the_users_last_words_stay(memory: Memory) -> None:
     chat = memory.conversation("c")
     chat.append("user", "old", tokens=50)
@@ -129,7 +191,7 @@ def test_a_call_and_its_answers_stay_together_and_the_users_last_words_stay(memo
         calls = [{"id": f"c{number}", "function": {"name": "f", "arguments": "{}"}}]
         chat.append("assistant", None, tool_calls=calls, tokens=20)
         chat.append("tool", f"answer {number}", tool_call_id=f"c{number}", tokens=30)
-    context = memory.context(chat, budget=161, tools=())
+    context = memory.context(chat, budget=ContextBudget(tokens=161, messages_count=0), tools=())
     assert [message.content for message in context.window] == ["the question", None, "answer 2", None, "answer 3"]
     assert context.left_out == {"window": 5}
     chat.pin(chat.window()[0])

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from refold.agent.commands import RememberCommand as RememberCommand
     from refold.agent.commands import WithholdCommand as WithholdCommand
     from refold.agent.commands import detect_memory_command as detect_memory_command
-    from refold.agent.context import ContextBudget as ContextBudget
     from refold.agent.context import ContextPart as ContextPart
     from refold.agent.defaults import default_hooks as default_hooks
     from refold.agent.extraction import Extracted as Extracted
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from refold.agent.providers import Quirks as Quirks
     from refold.agent.providers import Usage as Usage
     from refold.agent.rebuild import Rebuilt as Rebuilt
+    from refold.agent.recipe import ContextBudget as ContextBudget
     from refold.agent.rerun import rerun as rerun
     from refold.agent.tools import FunctionTool as FunctionTool
     from refold.agent.tools import Tool as Tool
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "refold.agent.builtin": "files_tool",
     "refold.agent.commands": "ForgetCommand RecallCommand RememberCommand WithholdCommand detect_memory_command",
-    "refold.agent.context": "ContextBudget ContextPart",
+    "refold.agent.context": "ContextPart",
     "refold.agent.defaults": "default_hooks",
     "refold.agent.extraction": "Extracted extract extract_idle",
     "refold.agent.hooks": (
@@ -65,6 +65,7 @@ _HOMES = {
         "PROVIDERS CallableProvider HttpProvider JsonProvider JsonResult NoJson ProviderFailed Quirks Usage"
     ),
     "refold.agent.rebuild": "Rebuilt",
+    "refold.agent.recipe": "ContextBudget",
     "refold.agent.rerun": "rerun",
     "refold.agent.tools": "FunctionTool Tool ToolContext ToolDefinition ToolFailed ToolRefused ToolRegistry ToolResult",
 }

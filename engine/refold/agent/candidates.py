@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -16,7 +16,6 @@ from refold.agent.parts import Room
 from refold.entry import Entry, MemoryUnmerged, VectorRenewed
 from refold.event import unpack_json
 from refold.limits import EARLIER_EVENTS_COUNT, EPISODES_RECENT_COUNT
-from refold.memory.asking import opens, query_of
 from refold.memory.conversation import Conversation
 from refold.memory.core import Core, core_of
 from refold.memory.earlier import (
@@ -27,7 +26,8 @@ from refold.memory.earlier import (
     meaning_of,
 )
 from refold.memory.options import day_at
-from refold.memory.turns import is_question
+from refold.memory.questioner import opens, query_of
+from refold.memory.turns import fit_messages, is_question, shown_seqs
 from refold.message import Message, MessageAppended, text_of
 from refold.text import is_unspaced
 from refold.views.episodes import EPISODES, Episode
@@ -93,8 +93,9 @@ def earlier_messages(
     query: str | None,
     top_k: int | None,
     asker: str | None = None,
+    kept_tokens: int | None = None,
 ) -> tuple[list[Earlier], int]:
-    """Find earlier messages, most relevant first, without text that is already in the context's ``messages``.
+    """Find earlier messages, most relevant first, without those of ``messages`` that the context keeps.
 
     Return also how many more of what users said there are.
     """
@@ -108,7 +109,7 @@ def earlier_messages(
         project,
         query,
         meaning=meaning_of(core, query) if chat.embed else None,
-        shown={message.seq for message in messages},
+        shown=shown_seqs(messages, kept_tokens),
         top_k=top_k,
         asker=asker,
         opens=opens(messages),
@@ -551,31 +552,7 @@ def new_episodes(
     )
 
 
-# The messages that fit: whole groups of calls and outputs, leaving out the oldest first.
-
-
-def groups_of(messages: Sequence[Message]) -> list[list[Message]]:
-    """Group the messages that must stay together for any provider: calls of tools, and their outputs."""
-    callers: dict[str, list[Message]] = {}
-    groups: list[list[Message]] = []
-    for message in messages:
-        answers = message.event.answers
-        group = [] if answers is None else callers.get(answers, [])
-        if not group:
-            groups.append(group)
-        group.append(message)
-        callers.update(dict.fromkeys(message.event.call_ids, group))
-    return groups
-
-
-def required_groups(groups: Sequence[list[Message]]) -> list[list[Message]]:
-    """Return the groups that are never left out: those with a pin, the user's last message, and the newest."""
-    question = next((group for group in reversed(groups) if is_question(group[0])), None)
-    return [
-        group
-        for group in groups
-        if group is groups[-1] or group is question or any(message.pinned for message in group)
-    ]
+# The messages that fit, with their days.
 
 
 class DayMark(Struct, frozen=True):
@@ -622,22 +599,6 @@ def fit_window(
             return window, ()
         window, days = shorter, days_of(shorter)
     return window, days
-
-
-def fit_messages(messages: Sequence[Message], tokens: int) -> list[Message]:
-    """Choose the newest messages that fit, in addition to those that are never left out."""
-    if tokens_of(messages) <= tokens:
-        return list(messages)
-    groups = groups_of(messages)
-    shown = set(chain.from_iterable(required_groups(groups)))
-    tokens -= tokens_of(shown)
-    for group in reversed(groups):
-        if group[0] not in shown:
-            tokens -= tokens_of(group)
-            if tokens < 0:
-                break
-            shown.update(group)
-    return [message for message in messages if message in shown]
 
 
 def state_in(chat: Conversation, stream: str) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """The context of a conversation: its parts, and the newest messages, within one budget."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from refold import checks
 from refold.agent import parts
-from refold.agent.attachments import NamedSkill, attachment_in, merge_skills
+from refold.agent.attachments import attachment_in, merge_skills
 from refold.agent.candidates import (
     EPISODES_CHARS,
     OTHER_FACTS_COUNT,
@@ -24,11 +24,9 @@ from refold.agent.candidates import (
     day_marks,
     earlier_messages,
     fit_window,
-    groups_of,
     marks_of,
     new_episodes,
     other_speakers,
-    required_groups,
     similar_episodes,
     state_in,
     tokens_of,
@@ -36,6 +34,7 @@ from refold.agent.candidates import (
     without_repeats,
 )
 from refold.agent.parts import Room
+from refold.agent.recipe import ContextBudget, ContextPlan, Recipe, check_budget, complete_budget
 from refold.agent.tools import ToolRegistry
 from refold.engine import batch as batches
 from refold.engine.streams import session_board
@@ -44,23 +43,12 @@ from refold.entry import ACTIVE, Entry, said_by
 from refold.errors import LimitExceeded, StoreBusy
 from refold.index.ranking import Ranking
 from refold.limits import (
-    BOARD_CHARS_DEFAULT,
     CONTEXT_CHARS_MAX,
     CONTEXT_DAYS,
-    CONTEXT_TOKENS_DEFAULT,
-    EPISODES_COUNT_DEFAULT,
-    INJECTED_CHARS_DEFAULT,
     INJECTED_MEMORIES_COUNT_MAX,
-    MEMORIES_CHARS_DEFAULT,
-    MESSAGES_CHARS_DEFAULT,
-    NOTES_CHARS_DEFAULT,
-    PROFILE_CHARS_DEFAULT,
     REDO_COUNT_MAX,
-    SCRATCHPAD_CHARS_DEFAULT,
-    SESSION_CHARS_DEFAULT,
 )
 from refold.memory import turns, wires
-from refold.memory.asking import asker_of
 from refold.memory.conversation import Conversation, check_own
 from refold.memory.core import Core, core_of
 from refold.memory.earlier import Earlier, criteria_of
@@ -69,6 +57,7 @@ from refold.memory.handles import today_of
 from refold.memory.memory import Memory
 from refold.memory.options import days_before
 from refold.memory.project import Project
+from refold.memory.questioner import asker_of
 from refold.message import PROMPT_ROLES, Message, text_of, with_preface
 from refold.text import sha256
 from refold.views.episodes import EPISODES, Episode
@@ -76,52 +65,6 @@ from refold.views.facts import FACTS
 from refold.views.scratchpad import SCRATCH
 from refold.views.session import CONTEXTS, ContextShown
 from refold.views.window import WINDOW
-
-# Budgets.
-
-
-class ContextBudget(Struct, frozen=True, kw_only=True):
-    """The bounds of a context: `tokens` for everything, and characters for each part.
-
-    `tokens=None` means the budget of the window plus `parts_tokens`. `parts_tokens` bounds everything besides the
-    host's system prompt and the window. If the budget is too small for both, the window gets the newest messages and,
-    if it needs them, at least half of the tokens that the system prompt leaves. Memories and earlier messages
-    (`messages_count`, `messages_chars`) share the room left by the other parts, and those with the best rank for their
-    tokens are shown. Over the budget, memories are dropped as needed, down to ten; then skills are reduced to the best
-    one, or to none if its score is under 1; then memories, down to five; then the text of the skill is cut; then each
-    part is cut to its share. Earlier sessions take at most 1/24. Any other number that is `None` is taken from the
-    settings of the store.
-    """
-
-    tokens: int | None = None
-    parts_tokens: int = CONTEXT_TOKENS_DEFAULT
-    profile_chars: int = PROFILE_CHARS_DEFAULT
-    notes_chars: int = NOTES_CHARS_DEFAULT
-    memories_chars: int = MEMORIES_CHARS_DEFAULT
-    memories_count: int | None = None
-    messages_chars: int = MESSAGES_CHARS_DEFAULT
-    messages_count: int | None = None
-    episodes_count: int = EPISODES_COUNT_DEFAULT
-    skills_chars: int | None = None
-    session_chars: int = SESSION_CHARS_DEFAULT
-    injected_chars: int = INJECTED_CHARS_DEFAULT
-    scratchpad_chars: int = SCRATCHPAD_CHARS_DEFAULT
-    board_chars: int = BOARD_CHARS_DEFAULT
-
-
-def _check_budget(budget: object) -> ContextBudget:
-    """Validate a budget, given as a `ContextBudget`, a total number of tokens, or `None`."""
-    if budget is None:
-        return ContextBudget()
-    if isinstance(budget, int) and not isinstance(budget, bool):
-        return ContextBudget(tokens=checks.integer(budget, "budget", 0, CONTEXT_CHARS_MAX, "CONTEXT_CHARS_MAX"))
-    if not isinstance(budget, ContextBudget):
-        checks.invalid(f"budget must be a ContextBudget or a number of tokens, not {checks.brief(budget)}")
-    for field, value in asdict(budget).items():
-        if value is not None:
-            checks.integer(value, f"budget.{field}", 0, CONTEXT_CHARS_MAX, "CONTEXT_CHARS_MAX")
-    return budget
-
 
 # The context: parts from stable to volatile, followed by the window.
 #
@@ -166,47 +109,6 @@ class ContextPart(Struct, frozen=True):
     def digest(self) -> str:
         """The SHA-256 of the text, in hex."""
         return sha256(self.text.encode()).hex()
-
-
-class ContextPlan(Struct, frozen=True):
-    """How a context was made to fit: the topics of its instructions, and the tokens that each part can take.
-
-    `episodes` are the seqs of the episodes in it. The first `skills` of its skills are shown, within `skills_chars`
-    characters. `places` are the places of the earlier messages within their events, whose seqs are the last sources of
-    the event that records the context, and `marks` what their lines show besides them. `question` is the id of a
-    question that is shown although the window evicted it.
-    `pieces` are the ids of memories that a message says in their place: they count as used, too.
-    """
-
-    topics: tuple[str, ...] = ()
-    episodes: tuple[int, ...] = ()
-    tokens: dict[str, int] = {}
-    skills: int = 0
-    skills_chars: int = 0
-    memories_left_out: int = 0
-    messages_left_out: int = 0
-    places: tuple[int, ...] = ()
-    question: str = ""
-    pieces: tuple[str, ...] = ()
-    marks: tuple[int, ...] = ()
-
-
-class Recipe(NamedTuple):
-    """The inputs of a context besides the log, which make it possible to rebuild it."""
-
-    seq: int
-    project: str
-    query: str | None
-    day: str
-    timezone: str
-    profile: str
-    journal: str
-    skills: tuple[NamedSkill, ...]
-    budget: ContextBudget
-    opening: tuple[str | None, int, bool]
-    plan: ContextPlan
-    ids: tuple[str, ...] = ()
-    seqs: tuple[int, ...] = ()
 
 
 class Context(Struct, frozen=True):
@@ -357,7 +259,7 @@ def context(
     topics = _topics(memory.tools if names is None else names, is_mirrored=is_mirrored)
     memory, chat = _freeze_both(memory, core, chat)
     day = today_of(core, core_of(memory)[1])
-    request = _ContextRequest(query, project, _check_budget(budget), skills, profile, journal, topics, day)
+    request = _ContextRequest(query, project, check_budget(budget), skills, profile, journal, topics, day)
     for attempt in range(REDO_COUNT_MAX):
         seq, count = memory.head, erased_count(core.engine.reader)
         frozen = memory.at(seq)
@@ -392,7 +294,7 @@ def _build(
 ) -> Context:
     """Build a context from what is frozen at a seq, and from memories found in ``searched``, unless it moved on."""
     settings = dict(memory.settings.items())
-    budget = _complete_budget(request.budget, chat, settings)
+    budget = complete_budget(request.budget, chat, settings)
     turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
     skills = merge_skills(request.skills, attachment_in(turn.messages)) if settings["skills_enabled"] else ()
     question = turn.evicted_question
@@ -409,21 +311,16 @@ def _build(
         opening=(chat.project, chat.window_tokens, chat.embed),
         plan=ContextPlan(request.topics, question="" if question is None else question.id),
     )
-    candidates, earlier_candidates, left_out = MemoryCandidates((), ()), list[Earlier](), 0
+    candidates = MemoryCandidates((), ())
     if settings["memory_enabled"]:
         asker = asker_of(turn.messages, recipe.query, recipe.profile)
         candidates = _find_memories(memory, core, chat, recipe, asker, searched)
         bounds = budget.episodes_count, budget.tokens or 0, asker
         episodes = similar_episodes(core, chat, turn.messages, recipe.project, recipe.query or "", *bounds)
         recipe = recipe._replace(plan=replace(recipe.plan, episodes=tuple(episodes)))
-        earlier_candidates, left_out = earlier_messages(
-            core, chat, turn.messages, recipe.project, recipe.query, budget.messages_count, asker
-        )
     source = ContextSource(memory, core, chat, turn.messages, recipe, summary_id_of(chat))
     listed = tuple(listed_parts(source))
-    chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
-    choice = Choice(core, candidates, earlier_candidates, chars, recipe.timezone, source.asker, left_out=left_out)
-    source, plan = _plan_topics(source, choice, listed)
+    source, plan, choice = _fit(source, candidates, listed, is_enabled=bool(settings["memory_enabled"]))
     chosen = choice.choose(plan.tokens[parts.MEMORIES])
     entries, messages = chosen.memories, without_repeats(chosen.messages, chosen.memories, candidates.previous_ids)
     final = replace(
@@ -440,17 +337,6 @@ def _build(
     if final.episodes != plan.episodes:
         listed = tuple(listed_parts(source))
     return assemble(source, entries, messages, listed)
-
-
-def _complete_budget(budget: ContextBudget, chat: Conversation, settings: Mapping[str, int]) -> ContextBudget:
-    """Replace each `None` of a budget: by the size of the window, or by a setting of the store."""
-    defaults = {
-        "tokens": chat.window_tokens + budget.parts_tokens,
-        "memories_count": settings["memory_max_injected"],
-        "messages_count": settings["messages_max_injected"],
-        "skills_chars": settings["skills_max_injected_chars"],
-    }
-    return replace(budget, **{field: value for field, value in defaults.items() if getattr(budget, field) is None})
 
 
 # Memories that answer the query, and memories that keep their place.
@@ -639,13 +525,16 @@ def _scratchpad(source: ContextSource) -> parts.PartListing:
     return parts.scratchpad_listing(*source.core.read(source.chat.place[0], query, core_of(source.chat)[1]))
 
 
-def _room_for_parts(source: ContextSource) -> int:
-    """Return the tokens of all parts besides the system prompt, so that they and the newest messages fit the budget."""
+def _room_for_parts(source: ContextSource, kept: Sequence[Message]) -> int:
+    """Return the tokens of all parts besides the system prompt, so that they and the newest messages fit the budget.
+
+    The messages that are kept fit, too.
+    """
     budget, history, system = source.recipe.budget, source.history, source.fixed_tokens
     whole, rest = source.window_tokens(history), (budget.tokens or 0) - system
     # If everything fits, it does not matter which messages could be left out.
     is_plenty = rest - whole >= budget.parts_tokens
-    messages = history if is_plenty else list(chain.from_iterable(required_groups(groups_of(history))))
+    messages = history if is_plenty else list(chain.from_iterable(turns.required_groups(turns.groups_of(history))))
     required = tokens_of(messages)
     if rest < required:
         fixed = "the system prompt and the summary take" if source.summary else "the system prompt takes"
@@ -654,27 +543,30 @@ def _room_for_parts(source: ContextSource) -> int:
             f"budget of {budget.tokens}; give a larger budget, a shorter prompt, or shorter messages"
         )
     required = min(source.window_tokens(messages), rest)  # Without days rather than not at all.
-    return min(budget.parts_tokens, max((rest + 1) // 2, rest - whole), rest - required)
+    room = min(budget.parts_tokens, max((rest + 1) // 2, rest - whole), rest - required)
+    return max(min(room, rest - source.window_tokens(kept)), 0) if kept else room
 
 
 def _plan_topics(
-    source: ContextSource, choice: Choice, listed: Sequence[_ListedPart]
+    source: ContextSource, choice: Choice, listed: Sequence[_ListedPart], kept: Sequence[Message]
 ) -> tuple[ContextSource, ContextPlan]:
     """Plan the tokens; the search of the conversation is a topic only if some of its messages are not shown."""
     recipe, (core, at) = source.recipe, core_of(source.chat)
     topics = tuple(topic for topic in recipe.plan.topics if topic != parts.SEARCH)
     if topics != recipe.plan.topics and not turns.is_cut(core, source.chat.place[0], at, source.messages):
         whole = source._replace(recipe=recipe._replace(plan=replace(recipe.plan, topics=topics)))
-        plan = _plan_tokens(whole, choice, listed)
+        plan = _plan_tokens(whole, choice, listed, kept)
         if len(fit_window(source.history, plan.tokens[parts.WINDOW], source.days)[0]) == len(source.history):
             return whole, plan
-    return source, _plan_tokens(source, choice, listed)
+    return source, _plan_tokens(source, choice, listed, kept)
 
 
-def _plan_tokens(source: ContextSource, choice: Choice, listed: Sequence[_ListedPart]) -> ContextPlan:
+def _plan_tokens(
+    source: ContextSource, choice: Choice, listed: Sequence[_ListedPart], kept: Sequence[Message]
+) -> ContextPlan:
     """Decide how many tokens each part can take."""
     recipe, count = source.recipe, source.core.counter.count
-    budget, plan, room = recipe.budget, recipe.plan, _room_for_parts(source)
+    budget, plan, room = recipe.budget, recipe.plan, _room_for_parts(source, kept)
     texts = {part.name: part.render(_UNBOUNDED, count).text for part in listed}
     texts[parts.INSTRUCTIONS] = parts.instructions_text(plan.topics)
     texts[parts.INJECTED] = _render_attachment(source, _UNBOUNDED).text
@@ -703,6 +595,54 @@ def _plan_tokens(source: ContextSource, choice: Choice, listed: Sequence[_Listed
     while skills_chars and count(parts.skills_text(recipe.skills[: trim.skills], skills_chars)) > tokens[parts.SKILLS]:
         skills_chars = skills_chars * 3 // 4
     return replace(plan, tokens=tokens, skills=trim.skills, skills_chars=skills_chars)
+
+
+_SEARCHES_COUNT: Final = 3
+
+
+def _fit(
+    source: ContextSource, candidates: MemoryCandidates, listed: Sequence[_ListedPart], *, is_enabled: bool
+) -> tuple[ContextSource, ContextPlan, Choice]:
+    """Search earlier messages, and plan the tokens so that every message of the window is either shown or searched.
+
+    What is found takes room from the window, so that more of its messages have to be searched. The last search is of
+    those that the plan before it left out, and its own plan leaves out no others.
+    """
+    core, history, budget = source.core, source.history, source.recipe.budget
+    chars = {parts.MEMORIES: budget.memories_chars, parts.MESSAGES: budget.messages_chars}
+
+    def choose_from(found: Sequence[Earlier], left_out: int) -> Choice:
+        timezone, asker = source.recipe.timezone, source.asker
+        return Choice(core, candidates, found, chars, timezone, asker, left_out=left_out)
+
+    window, kept_tokens = history, None
+    for count in range(1, _SEARCHES_COUNT + 1):
+        found, left_out = _find_messages(source, kept_tokens) if is_enabled else ([], 0)
+        choice = choose_from(found, left_out)
+        kept = window if count == _SEARCHES_COUNT else ()
+        planned, plan = _plan_topics(source, choice, listed, kept)
+        shown, _ = fit_window(history, plan.tokens[parts.WINDOW], source.days)
+        if not is_enabled or tokens_of(shown) >= tokens_of(window):
+            break
+        window, kept_tokens = shown, tokens_of(shown)
+    ids = {message.id for message in shown}
+    if any(each.message.id in ids for each in found):
+        choice = choose_from([each for each in found if each.message.id not in ids], left_out)
+    return planned, replace(plan, kept_tokens=kept_tokens), choice
+
+
+def _find_messages(source: ContextSource, kept_tokens: int | None) -> tuple[list[Earlier], int]:
+    recipe = source.recipe
+    return earlier_messages(
+        source.core,
+        source.chat,
+        source.messages,
+        recipe.project,
+        recipe.query,
+        recipe.budget.messages_count,
+        source.asker,
+        kept_tokens,
+    )
 
 
 def _render_attachment(source: ContextSource, tokens: int) -> parts.PartText:

@@ -18,10 +18,11 @@ from msgspec.structs import replace
 
 from refold import checks
 from refold.agent.arguments import decode_arguments
-from refold.agent.candidates import groups_of, required_groups, tokens_of
-from refold.agent.context import ContextBudget, is_shown
+from refold.agent.candidates import tokens_of
+from refold.agent.context import is_shown
 from refold.agent.hooks import Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
+from refold.agent.recipe import ContextBudget
 from refold.agent.tools import OK, ToolResult, storable_text
 from refold.agent.turn_lock import CANCELLED, Question, TurnOver, run_alone
 from refold.engine.reader import Request
@@ -39,7 +40,16 @@ from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.memory import Memory
 from refold.memory.reasons import shorten
-from refold.memory.turns import find_question, is_answer, is_question, newest_group, open_turn_of, record_request
+from refold.memory.turns import (
+    find_question,
+    groups_of,
+    is_answer,
+    is_question,
+    newest_group,
+    open_turn_of,
+    record_request,
+    required_groups,
+)
 from refold.message import ORIGINAL_KEY, STOP_KEY, WITHHELD_KEY, Message, MessageAppended, is_withheld, text_of
 from refold.results import SessionSummary
 from refold.views.session import ToolExecuted

@@ -11,16 +11,14 @@ from refold.agent.attachments import NamedSkill
 from refold.agent.candidates import tokens_of
 from refold.agent.context import (
     Context,
-    ContextBudget,
-    ContextPlan,
     ContextSource,
-    Recipe,
     assemble,
     last_context,
     listed_parts,
     read_memories,
     summary_id_of,
 )
+from refold.agent.recipe import ContextBudget, ContextPlan, Recipe
 from refold.engine import batch as batches
 from refold.engine.streams import STORE_STREAM
 from refold.entry import MemoriesRecalled

@@ -53,6 +53,62 @@ def without_withheld(messages: Iterable[Message]) -> list[Message]:
     return kept
 
 
+def groups_of(messages: Sequence[Message]) -> list[list[Message]]:
+    """Group the messages that must stay together for any provider: calls of tools, and their outputs."""
+    callers: dict[str, list[Message]] = {}
+    groups: list[list[Message]] = []
+    for message in messages:
+        answers = message.event.answers
+        group = [] if answers is None else callers.get(answers, [])
+        if not group:
+            groups.append(group)
+        group.append(message)
+        callers.update(dict.fromkeys(message.event.call_ids, group))
+    return groups
+
+
+def required_groups(groups: Sequence[list[Message]]) -> list[list[Message]]:
+    """Return the groups that are never left out: those with a pin, the user's last message, and the newest."""
+    question = next((group for group in reversed(groups) if is_question(group[0])), None)
+    return [
+        group
+        for group in groups
+        if group is groups[-1] or group is question or any(message.pinned for message in group)
+    ]
+
+
+def fit_messages(messages: Sequence[Message], tokens: int) -> list[Message]:
+    """Choose the newest messages that fit, in addition to those that are never left out."""
+    if _tokens_of(messages) <= tokens:
+        return list(messages)
+    groups = groups_of(messages)
+    shown = set(chain.from_iterable(required_groups(groups)))
+    tokens -= _tokens_of(shown)
+    for group in reversed(groups):
+        if group[0] not in shown:
+            tokens -= _tokens_of(group)
+            if tokens < 0:
+                break
+            shown.update(group)
+    return [message for message in messages if message in shown]
+
+
+def shown_seqs(messages: Sequence[Message], kept_tokens: int | None) -> set[int]:
+    """Return the seqs of those of a window's messages that a context keeps; `None` keeps all.
+
+    The others are searched like those that have left the window.
+    """
+    if kept_tokens is None:
+        return {message.seq for message in messages}
+    history = [message for message in messages if message.role not in PROMPT_ROLES]
+    cut = {message.id for message in history} - {message.id for message in fit_messages(history, kept_tokens)}
+    return {message.seq for message in messages if message.id not in cut}
+
+
+def _tokens_of(messages: Iterable[Message]) -> int:
+    return sum(message.tokens for message in messages)
+
+
 class OpenTurn(NamedTuple):
     """The messages in a window, and the question that has no answer yet, which the window may have evicted."""
 

@@ -549,7 +549,8 @@ def _message_absence(core: Core, subject: Subject, display: Display, room: int) 
     """Return why a message is not in a context: no room in the window, or no place among the earlier messages."""
     at = display.event.origin
     if is_in_window(core, display.stream, subject.key, at):
-        return f"the part window has room for {room} tokens, and the oldest messages were left out"
+        place = f"the part window has room for {room} tokens, and the oldest messages were left out"
+        return f"{place}; {_earlier_absence(core, subject, display)}"
     is_own = subject.stream == display.stream
     place = f"it was not in the window at seq {at}" if is_own else f"it is a message of {subject.stream}"
     return f"{place}; {_earlier_absence(core, subject, display)}"
@@ -557,14 +558,14 @@ def _message_absence(core: Core, subject: Subject, display: Display, room: int) 
 
 def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
     """Return why a message is not among the earlier messages of a context."""
-    from refold.memory.asking import asker_of, opens, query_of  # noqa: PLC0415 - loaded only for contexts
     from refold.memory.earlier import (  # noqa: PLC0415 - as above
         Earlier,
         EarlierMessages,
         EarlierQuery,
         meaning_of,
     )
-    from refold.memory.turns import open_turn_of  # noqa: PLC0415 - as above
+    from refold.memory.questioner import asker_of, opens, query_of  # noqa: PLC0415 - loaded only for contexts
+    from refold.memory.turns import open_turn_of, shown_seqs  # noqa: PLC0415 - as above
 
     window = open_turn_of(core, display.stream, display.event.origin).messages
     most = display.budget.get("messages_count")
@@ -588,7 +589,7 @@ def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
         display.event.project,
         query,
         meaning=meaning_of(core, query) if embeds else None,
-        shown={each.seq for each in window},
+        shown=shown_seqs(window, display.plan.get("kept_tokens")),
         top_k=most,
         asker=asker_of(window, display.event.query, display.event.profile),
         opens=opens(window),

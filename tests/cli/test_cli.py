@@ -497,6 +497,32 @@ def test_diff_compares_seqs_times_and_conversations(store: Path, refold: Run) ->
     assert refold("diff", 1).code == 2
 
 
+def test_a_conversation_named_by_a_number_is_not_taken_for_a_seq(store: Path, refold: Run) -> None:
+    with Memory(store) as memory:
+        memory.conversation("31").append("user", "from Telegram")
+        memory.conversation("32").append("user", "from WhatsApp")
+    refused = refold("diff", "31", "32")
+    assert (refused.code, "give seq/31 or conversation/31" in refused.err) == (2, True)
+    changes = refold("diff", "conversation/31", "conversation/32", "--json").json["changes"]
+    assert any("from WhatsApp" in str(change) for change in changes)
+    assert refold("diff", "seq/31", "30").out == refold("diff", "0031", "30").out != ""
+
+
+def test_a_moment_before_a_conversation_is_named_as_the_reason(store: Path, refold: Run) -> None:
+    early = refold("show", CHAT, "--at-occurred", "1999-01-01T00:00:00Z", "--db", store)
+    assert (early.code, "had begun by the time of --at-occurred" in early.err) == (1, True)
+    event = refold("show", "--seq", 3, "--at", 2)
+    assert (event.code, "--at is for a CONVERSATION" in event.err) == (2, True)
+
+
+def test_a_question_that_nobody_answers_is_not_an_interruption(
+    store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    asked = refold("erase", CHAT, "--db", store)
+    assert (asked.code, "give --yes" in asked.err) == (1, True)
+
+
 def test_a_snapshot_is_forked_from_and_restored(store: Path, refold: Run) -> None:
     assert refold("snapshot", CHAT, "noon", "--json").json == {"conversation": CHAT, "name": "noon", "seq": 25}
     before = refold("show", CHAT, "--json").json

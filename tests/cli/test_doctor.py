@@ -97,6 +97,28 @@ class TestAStoreThatIsWell:
         assert before == after
         assert (store / "lock.mdb").exists() == (not missing)
 
+    @needs_proc
+    def test_may_be_looked_at_by_one_who_may_not_write_to_it(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Archived sessions, or a mount that is read-only; permissions do not keep root out, so the system is asked."""
+
+        def may(path: Any, mode: int) -> bool:
+            return not mode & os.W_OK or not str(path).startswith(str(store))
+
+        def refuse(path: str) -> None:
+            raise PermissionError(13, "Permission denied", path)
+
+        monkeypatch.setattr(os, "access", may)
+        monkeypatch.setattr(inspect, "open_to_look", refuse)
+        examination = examine(str(store))
+        assert (examination.ok, [check.name for check in examination.checks]) == (True, CHECKS)
+        assert found(store, "directory").message.endswith("which this user may only read")
+        with Child(HOLDER, str(store), "writer") as child:
+            assert child.read() == "open"
+            check = found(store, "file")
+            assert (check.state, "open for writing" in check.message) == ("bad", True)
+
     def test_may_be_open_here_and_elsewhere(self, store: Path) -> None:
         with Child(HOLDER, str(store), "reader") as child, Memory(store) as memory:
             assert child.read() == "open"

@@ -101,7 +101,8 @@ def _directory(path: str) -> CheckResult:
         return _bad(f"{path} has no {DATA_FILE}, so it is not a store", step)
     if not os.access(place / DATA_FILE, os.R_OK):
         return _bad(f"this user cannot read {place / DATA_FILE}", "run this as the user who owns the store")
-    return _ok(f"{path} is a directory with {DATA_FILE}")
+    is_sealed = not os.access(place / DATA_FILE, os.W_OK)
+    return _ok(f"{path} is a directory with {DATA_FILE}{', which this user may only read' if is_sealed else ''}")
 
 
 def _file_system(path: str) -> CheckResult:

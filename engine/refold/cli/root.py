@@ -232,8 +232,14 @@ def run() -> int:
 
 
 def confirm(question: str) -> None:
-    """Ask the user, and end the command if the answer is no."""
-    if not click.confirm(escape_controls(question), err=True):
+    """Ask the user, and end the command if the answer is no, or if nobody is there to answer."""
+    try:
+        is_agreed = click.confirm(escape_controls(question), err=True)
+    except click.Abort as abort:
+        if not isinstance(abort.__context__, EOFError):
+            raise
+        raise click.ClickException("nothing was changed, as the input ended without an answer; give --yes") from abort
+    if not is_agreed:
         raise click.ClickException("nothing was changed")
 
 
@@ -426,6 +432,8 @@ def memory_at(memory: "Memory", moment: Moment) -> "Memory":
 
 def find_conversation(memory: "Memory", conversation_id: str) -> "Conversation":
     """Return a conversation that exists; raises `NotFound` otherwise."""
+    from refold.memory.core import core_of
+
     chat = memory.conversation(conversation_id)
     if not chat.version:
         chat = memory.conversation(_find_escaped_name(conversation_id, memory.conversations))
@@ -434,8 +442,11 @@ def find_conversation(memory: "Memory", conversation_id: str) -> "Conversation":
             f"{conversation_id!r} is a fork of the memory; memory.fork({conversation_id!r}) in Python opens it"
         )
     if not chat.version:
+        then = "" if core_of(memory)[0].moment_ns is None else " that had begun by the time of --at-occurred"
         close = suggest_name(conversation_id, memory.conversations())
-        raise NotFound(f"there is no conversation {conversation_id!r}{close}; `refold list` shows the existing ones")
+        raise NotFound(
+            f"there is no conversation {conversation_id!r}{then}{close}; `refold list` shows the existing ones"
+        )
     return chat
 
 

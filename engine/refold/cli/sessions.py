@@ -113,6 +113,8 @@ def show(
         raise click.UsageError(
             f"{excess}give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context"
         )
+    if at is not None and conversation is None:
+        raise click.UsageError(f"--at is for a CONVERSATION, and {names[0]} says which event to show; drop one of them")
     if seq is not None:
         return _event(memory, seq)
     if context is not None:
@@ -337,7 +339,8 @@ def diff(memory: "Memory", a: str, b: str) -> Output:
     """Compare two states of a memory or a conversation.
 
     A and B are each a seq, a time with its zone, or a conversation. If only one of them is a conversation, its present
-    state is compared with its state at the other.
+    state is compared with its state at the other. For a number that is also the name of a conversation, give
+    conversation/101 or seq/101.
     """
     changes = memory.diff(_side(memory, a), _side(memory, b))
     lines: list[Line] = []
@@ -351,10 +354,11 @@ def diff(memory: "Memory", a: str, b: str) -> Output:
 
 
 def _side(memory: "Memory", side: str) -> Any:
-    moment = moment_of(side)
-    if isinstance(moment, int):
-        return moment
-    chat = memory.conversation(side.removeprefix("conversation/"))
+    chat, moment = memory.conversation(side.removeprefix("conversation/")), moment_of(side.removeprefix("seq/"))
+    if chat.version and isinstance(moment, int) and side == chat.id:
+        raise click.UsageError(
+            f"{side} is a seq and the name of a conversation; give seq/{side} or conversation/{side}"
+        )
     if chat.version:
         return chat
     if moment is None:

@@ -11,10 +11,19 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import lmdb
 
-from refold.errors import StoreCorrupt, StoreVersion
+from refold.errors import StoreBusy, StoreCorrupt, StoreVersion
 from refold.log.directory import WRITER_LOCK
 from refold.log.disk import SITE_SUFFIX
-from refold.log.lmdb_file import DATA_FILE, FORMAT_KEY, NAMES, lmdb_error, open_to_look, problems
+from refold.log.lmdb_file import (
+    DATA_FILE,
+    FORMAT_KEY,
+    LOCK_FILE,
+    NAMES,
+    lmdb_error,
+    open_sealed,
+    open_to_look,
+    problems,
+)
 from refold.log.protocol import Table
 from refold.log.registry import share_open, unshare
 
@@ -84,11 +93,24 @@ def _environment(path: str) -> Generator[tuple[lmdb.Environment, _Databases]]:
         finally:
             unshare(handle)
         return
-    env = open_to_look(path)
+    env = _open(path)
     try:
         yield env, {}
     finally:
         env.close()
+
+
+def _open(path: str) -> lmdb.Environment:
+    """Open the file for reading; ``StoreBusy`` if this process may not say that it reads, and another one may write."""
+    lock = os.path.join(path, LOCK_FILE)
+    if not os.path.exists(lock) or os.access(lock, os.W_OK):
+        return open_to_look(path)
+    if holders(path):
+        raise StoreBusy(
+            f"a process has the store at {path} open for writing, and this one may not write to {LOCK_FILE}, so it "
+            f"cannot read beside it; close it there, or run this as the user who owns the store"
+        )
+    return open_sealed(path)
 
 
 def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Sequence[tuple[Table, bytes]]) -> StoreFacts:

@@ -16,6 +16,7 @@ import pytest
 from refold import Memory, StoreCorrupt
 from refold.cli import root, sessions
 from refold.importers import FORMATS, MEMORY_FORMATS
+from refold.log.disk import build_directory
 from refold.results import Finding, Report
 from tests.support.command import COMMAND, Ended, Run, running, terminal_output
 from tests.support.memories import assert_sound
@@ -521,6 +522,21 @@ def test_a_question_that_nobody_answers_is_not_an_interruption(
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     asked = refold("erase", CHAT, "--db", store)
     assert (asked.code, "give --yes" in asked.err) == (1, True)
+
+
+def test_a_first_import_waits_for_another_one(tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    command = [sys.executable, "-m", "refold", "import", str(SAMPLE), "--db", str(place)]
+    with build_directory(str(place), "a store", may_be_empty=True) as made:
+        with Memory(made) as memory:
+            memory.conversation("first").append("user", "hello")
+        other = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert other.stderr is not None
+        assert "waiting for another process" in other.stderr.readline()
+    assert other.communicate()[1] == ""
+    assert other.returncode == 0
+    with Memory(place, readonly=True) as memory:
+        assert len(memory.conversations()) == 4
 
 
 def test_a_snapshot_is_forked_from_and_restored(store: Path, refold: Run) -> None:

@@ -28,7 +28,7 @@ from refold.cli.root import (
     suggest_name,
     verb,
 )
-from refold.errors import NotFound, RefoldError
+from refold.errors import InvalidInput, NotFound, RefoldError, StoreBusy
 from refold.text import pluralize
 
 if TYPE_CHECKING:
@@ -568,17 +568,12 @@ class _EmptyStoreError(Exception):
 @contextmanager
 def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
     """Open a store; a new directory is moved into place once it is filled, or removed if it stays empty."""
-    from refold.log.commits import is_address
-    from refold.log.disk import build_directory
-
-    path = Path(db)
-    if is_address(db) or (path.exists() and (path.is_file() or any(path.iterdir()))):
-        with open_memory(db, **options) as memory:
-            yield memory
-        return
-
     failure: BaseException | None = None
-    with suppress(_EmptyStoreError), build_directory(db, "a store", may_be_empty=True) as filled:
+    with suppress(_EmptyStoreError), _new_directory(db) as filled:
+        if filled is None:
+            with open_memory(db, **options) as memory:
+                yield memory
+            return
         with open_memory(filled, **options) as memory:
             try:
                 yield memory
@@ -589,6 +584,35 @@ def _store_to_fill(db: str, options: dict[str, Any]) -> "Generator[Memory]":
             raise _EmptyStoreError from failure
     if failure is not None:
         raise failure
+
+
+@contextmanager
+def _new_directory(db: str) -> Generator[str | None]:
+    """Yield a directory for a new store, or `None` if there is one, after waiting for another process that makes it."""
+    import time
+
+    from refold.limits import POLL_MS
+    from refold.log.commits import is_address
+    from refold.log.directory import holds_store
+    from refold.log.disk import build_directory
+
+    path, waits = Path(db), False
+    with ExitStack() as stack:
+        while not (is_address(db) or (path.exists() and (path.is_file() or any(path.iterdir())))):
+            try:
+                made = stack.enter_context(build_directory(db, "a store", may_be_empty=True))
+            except StoreBusy:
+                if not waits:
+                    output.tell(f"waiting for another process, which makes a store at {db}")
+                waits = True
+                time.sleep(POLL_MS / 1_000)
+            except InvalidInput:
+                if not holds_store(db):  # Otherwise it was put in place just now.
+                    raise
+            else:
+                yield made
+                return
+        yield None
 
 
 def _report_partial_import(memory: "Memory", file: Path, head: int) -> None:

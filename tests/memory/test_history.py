@@ -1,11 +1,16 @@
 """History: every message that a conversation ever held, and single messages and events by id or seq."""
 
+from contextlib import suppress
+from random import Random
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from refold import InvalidInput, Memory, NotFound
+from refold import InvalidInput, LimitExceeded, Memory, NotFound
 from refold.memory.conversation import Conversation
+from refold.message import Message, MessageAppended, MessageReplaced
+from refold.views.window import POLICIES, Window, WindowResized
 
 
 def texts(chat: Conversation, **options: object) -> list[object]:
@@ -214,3 +219,79 @@ def test_a_step_of_a_replay_has_the_tokens_and_the_budget_after_it(memory: Memor
         reads = [(step.after.token_count(), step.after.window_tokens) for step in steps]
         assert [(step.tokens, step.window_tokens) for step in steps] == reads
     assert (steps[-1].tokens, steps[-1].window_tokens) == (7, 10)
+
+
+def at_random(memory: Memory, eviction: str, dice: Random) -> Conversation:
+    """A conversation in which whatever moves a window has happened."""
+    chat = memory.conversation("chat", window_tokens=60, eviction=eviction)
+    ids: list[str] = []
+    for number in range(60):
+        live = chat.window()
+        one = dice.choice(live) if live else None
+        with suppress(LimitExceeded):  # More is pinned than there is room for.
+            match dice.randrange(12):
+                case 0 if one is not None:
+                    chat.replace(one, f"other words {number}", tokens=dice.randrange(1, 20))
+                case 1 if one is not None:
+                    chat.remove(one)
+                case 2 if one is not None and one.tokens < 10:
+                    (chat.unpin if one.pinned else chat.pin)(one)
+                case 3 if one is not None and eviction == "least-important":
+                    chat.rate(one, dice.random())
+                case 4:
+                    chat.scratchpad.set("key", str(number))
+                case 5 | 6:
+                    ids.append(f"c{number}")
+                    call = {"id": ids[-1], "function": {"name": "f", "arguments": "{}"}}
+                    chat.append("assistant", None, tool_calls=[call], tokens=dice.randrange(1, 20))
+                case 7 | 8 if ids:
+                    chat.append("tool", "done", tool_call_id=dice.choice(ids), tokens=dice.randrange(1, 20))
+                case _:
+                    chat.append("user", f"message {number}", tokens=dice.randrange(1, 80), pinned=dice.random() < 0.03)
+        if number == 20:
+            chat.snapshot("then")
+        elif number == 40:
+            chat.restore("then")
+        elif number == 50:
+            with suppress(LimitExceeded):
+                chat.set_window_tokens(45)
+    return chat
+
+
+@pytest.mark.parametrize("eviction", POLICIES)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_step_has_what_moved_between_the_windows_around_it(eviction: str, seed: int) -> None:
+    memory = Memory()
+    chat = at_random(memory, eviction, Random(seed))
+    for source in (chat, memory.what_if(window_tokens=20).conversation("chat")):
+        for step in source.replay():
+            before, after = ({each.id: each for each in side.window()} for side in (step.before, step.after))
+            moved = [(name, before.get(name), after.get(name)) for name in dict.fromkeys((*before, *after))]
+            changes = [each for each in step.changes if each.view == "window" and each.path[0] == "messages"]
+            assert {each.path[1] for each in changes} == {name for name, old, new in moved if old != new}
+            assert {each.path[1] for each in changes if len(each.path) == 2 and each.after is None} == {
+                name for name, old, new in moved if new is None
+            }
+            pushed = isinstance(step.event, (MessageAppended, MessageReplaced, WindowResized))
+            left = [old for _, old, new in moved if old is not None and new is None] if pushed else []
+            assert [each for each in step.evicted if each.id in before] == left
+            assert step.tokens == sum(each.tokens for each in after.values())
+
+
+def test_a_replay_takes_no_time_for_the_messages_that_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = Memory()
+    chat = memory.conversation("chat", window_tokens=100)
+    for number in range(200):
+        chat.append("user", f"message {number}", tokens=2)
+    walks = 0
+    walk = Window.live
+
+    def counted(window: Window) -> list[Message]:
+        nonlocal walks
+        walks += 1
+        return walk(window)
+
+    monkeypatch.setattr(Window, "live", counted)
+    steps = list(chat.replay())
+    assert (len(steps), walks) == (201, 2), "for the state before the first event, and for the opening"
+    assert [len(step.evicted) for step in steps] == [0] * 51 + [1] * 150

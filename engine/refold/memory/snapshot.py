@@ -1,7 +1,9 @@
 """Snapshots of a conversation, their bytes, restores and forks, and step-by-step replays."""
 
-from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -602,14 +604,6 @@ class Step(Struct, frozen=True):
         return "\n".join([*rows, *(f"  {change}" for change in self.changes)])
 
 
-class _ComparedState(NamedTuple):
-    """A state in the form that a step compares: messages by id as they are, everything else as plain values."""
-
-    live: dict[str, Message]
-    counts: dict[str, Any]
-    rest: dict[str, dict[str, Any]]
-
-
 def steps(engine: Engine, key: str, frozen: Callable[[int], Any], after: int, until: int | None) -> Iterator[Step]:
     """Return the steps of a stream's events with ``after < seq <= until``, up to the last event that exists now."""
     last = engine.reader.last_seq(key, after)
@@ -625,13 +619,28 @@ def steps(engine: Engine, key: str, frozen: Callable[[int], Any], after: int, un
 def _steps(
     engine: Engine, key: str, frozen: Callable[[int], Any], state: State, events: Iterator[Recorded]
 ) -> Iterator[Step]:
-    shown = _comparable_state(state)
+    live, shown = _live(state.part(WINDOW)), _plain_state(state)
     for event, stamp in events:
+        repinned = set(state.part(WINDOW).repinned)
         state = _fold_event(engine, state, event, stamp)
-        before, shown = shown, _comparable_state(state)
-        changes = tuple(_changes(name_of(key), before, shown))
-        evicted = tuple(_evicted_messages(event, stamp, before.live, shown.live))
-        window, after = state.part(WINDOW), frozen(stamp.seq)
+        window = state.part(WINDOW)
+        if type(event) is MessageAppended and window.repinned == repinned:
+            left, came = _moved_by_append(live, window, event)
+        elif type(event) in _MOVING:
+            left, came = _moved(live, window)
+        else:
+            left, came = {}, {}
+        before, shown = shown, _plain_state(state)
+        changes = (
+            *changes_between(name_of(key), before, {**shown, WINDOW.name: before[WINDOW.name]}),
+            *changes_between(
+                name_of(key),
+                {WINDOW.name: {**before[WINDOW.name], "messages": _plain_messages(left)}},
+                {WINDOW.name: {**shown[WINDOW.name], "messages": _plain_messages(came)}},
+            ),
+        )
+        evicted = tuple(_evicted_messages(event, stamp, left, live))
+        after = frozen(stamp.seq)
         budget = window.window_tokens if window.policy else after.window_tokens
         yield Step(event, stamp, frozen(stamp.seq - 1), after, changes, evicted, window.tokens, budget)
 
@@ -644,44 +653,81 @@ def _fold_event(engine: Engine, state: State, event: Event, stamp: Stamp) -> Sta
     return state
 
 
-def _comparable_state(state: State) -> _ComparedState:
+def _plain_state(state: State) -> dict[str, dict[str, Any]]:
+    """Return the views of a state as plain values, of the window all but the messages."""
     window = state.part(WINDOW)
-    live = {message.event.id: message for message in window.live()}
     counts = {"window_tokens": window.window_tokens, "tokens": window.tokens} if window.policy else {}
-    return _ComparedState(live, counts, fold.plain(state, without=WINDOW.name))
+    return {**fold.plain(state, without=WINDOW.name), WINDOW.name: counts}
 
 
-def _changes(stream: str, before: _ComparedState, after: _ComparedState) -> Iterator[Change]:
-    """Yield the changes of a step; of the window's messages, those that came or left, not those that stayed."""
-    yield from changes_between(stream, before.rest, after.rest)
-    yield from changes_between(
-        stream,
-        {WINDOW.name: {**before.counts, "messages": _changed_messages(before.live, after.live)}},
-        {WINDOW.name: {**after.counts, "messages": _changed_messages(after.live, before.live)}},
-    )
+def _plain_messages(messages: Mapping[str, Message]) -> dict[str, Any]:
+    return {message_id: plain_message(message) for message_id, message in messages.items()}
 
 
-def _changed_messages(here: dict[str, Message], there: dict[str, Message]) -> dict[str, Any]:
+# The messages in the window, by id, oldest first. An append moves those at its ends, so it is followed from there: a
+# step takes time for what it changes, not for the window.
+
+_Messages: TypeAlias = OrderedDict[str, Message]
+_MOVING: Final = frozenset((*WINDOW.handlers, Forked, Restored))
+
+
+def _live(window: Window) -> _Messages:
+    return OrderedDict((message.event.id, message) for message in window.live())
+
+
+def _moved(live: _Messages, window: Window) -> tuple[dict[str, Message], dict[str, Message]]:
+    """Bring the live messages up to date, and return those that left or were changed, and those that came instead."""
+    known = live.copy()
+    live.clear()
+    live.update(_live(window))
+    return _others(known, live), _others(live, known)
+
+
+def _others(here: _Messages, there: _Messages) -> dict[str, Message]:
     return {
-        message_id: plain_message(message)
+        message_id: message
         for message_id, message in here.items()
         if (other := there.get(message_id)) is not message and other != message
     }
 
 
-def _is_orphan(event: MessageAppended, before: dict[str, Message]) -> bool:
+def _moved_by_append(
+    live: _Messages, window: Window, event: MessageAppended
+) -> tuple[dict[str, Message], dict[str, Message]]:
+    """Do the same after an append; those that stay keep their order."""
+    newest = window.newest()
+    came = {event.id: newest} if newest is not None and newest.event.id == event.id else {}
+    left: dict[str, Message] = {}
+    count = len(live) + len(came) - len(window)
+    stayed = (each.event.id for each in chain(window.passed, window.queue) if each.event.id not in window.gone)
+    oldest = next(stayed, None)
+    for message_id, message in live.items():
+        if len(left) == count:
+            break
+        if message_id == oldest:
+            oldest = next(stayed, None)
+        else:
+            left[message_id] = message
+    for message_id in left:
+        del live[message_id]
+    live.update(came)
+    return left, came
+
+
+def _is_orphan(event: MessageAppended, before: Iterable[Message]) -> bool:
     """Return whether a message never entered the window: an answer enters only while its call is there."""
     answered = event.answers
-    return answered is not None and not any(answered in message.event.call_ids for message in before.values())
+    return answered is not None and not any(answered in message.event.call_ids for message in before)
 
 
 def _evicted_messages(
-    event: Event, stamp: Stamp, before: dict[str, Message], after: dict[str, Message]
+    event: Event, stamp: Stamp, left: Mapping[str, Message], live: Mapping[str, Message]
 ) -> Iterator[Message]:
     """Yield the messages that the budget pushed out; clearing a window evicts nothing."""
     if isinstance(event, (MessageAppended, MessageReplaced, WindowResized)):
-        yield from (message for message_id, message in before.items() if message_id not in after)
-    if isinstance(event, MessageAppended) and event.id not in after and not _is_orphan(event, before):
+        yield from (message for message_id, message in left.items() if message_id not in live)
+    is_out = isinstance(event, MessageAppended) and event.id not in live
+    if is_out and not _is_orphan(event, chain(left.values(), live.values())):
         yield Message(event, stamp)
 
 

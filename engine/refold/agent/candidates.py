@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from itertools import groupby, islice
+from itertools import chain, groupby, islice, zip_longest
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -22,11 +22,10 @@ from refold.memory.earlier import (
     Earlier,
     EarlierMessages,
     EarlierQuery,
-    criteria_of,
     meaning_of,
 )
 from refold.memory.options import day_at
-from refold.memory.questioner import opens, query_of
+from refold.memory.questioner import questions_of
 from refold.memory.turns import fit_messages, is_question, shown_seqs
 from refold.message import Message, MessageAppended, text_of
 from refold.text import is_unspaced
@@ -99,30 +98,35 @@ def earlier_messages(
 
     Return also how many more of what users said there are.
     """
-    query = query_of(query, messages)
-    if not top_k or not query.strip():
+    questions = questions_of(query, messages)
+    if not top_k or not questions[-1].text.strip():
         return [], 0
-    search = EarlierQuery(
-        core.branch,
-        core_of(chat)[1],
-        chat.place[0],
-        project,
-        query,
-        meaning=meaning_of(core, query) if chat.embed else None,
-        shown=shown_seqs(messages, kept_tokens),
-        top_k=top_k,
-        asker=asker,
-        opens=opens(messages),
-    )
-    lines = {parts.line_of(query)}
+    lines = {parts.line_of(question.text) for question in questions}
     fresh: list[Earlier] = []
-    found, left_out = core.part(EarlierMessages).search(search)
-    for earlier in found:
-        line = parts.line_of(text_of(earlier.message))
-        if line and line not in lines:
+    searched = [
+        core.part(EarlierMessages).search(
+            EarlierQuery(
+                core.branch,
+                core_of(chat)[1],
+                chat.place[0],
+                project,
+                question.text,
+                meaning=meaning_of(core, question.text) if chat.embed else None,
+                shown=shown_seqs(messages, kept_tokens),
+                top_k=top_k,
+                asker=asker,
+                opens=question.opens,
+            )
+        )
+        for question in questions
+    ]
+    for earlier in chain.from_iterable(zip_longest(*(found for found, _ in searched))):
+        line = "" if earlier is None else parts.line_of(text_of(earlier.message))
+        if earlier is not None and line and line not in lines:
             lines.add(line)
             fresh.append(earlier)
-    return fresh, left_out
+    most = max(top_k, *(len(found) for found, _ in searched))  # A search can bring all that users said.
+    return fresh[:most], searched[0][1] + len(fresh[most:])
 
 
 def without_repeats(earlier: Sequence[Earlier], entries: Sequence[Entry], previous_ids: Sequence[str]) -> list[Earlier]:
@@ -456,7 +460,7 @@ def similar_episodes(
     others. A session is left out if what it began or ended with was retracted, or if it was dropped or taken back and
     no fork goes on from it.
     """
-    terms, brings_newest = _subject_terms((query,)), bool(criteria_of(query, opens=opens(messages)).about)
+    terms, brings_newest = _subject_terms((query,)), bool(questions_of(query, messages)[0].criteria.about)
     weight = sum(map(_weigh_term, terms))
     if not count or (weight < _SHARED_MIN and not brings_newest):
         return []

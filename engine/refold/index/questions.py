@@ -341,5 +341,40 @@ def names_time(text: str) -> bool:
     return len(text) <= _CHARS_MAX and _TIME.search(_plain(text)) is not None
 
 
+# A short question that begins so, or has such a word for what was spoken of, goes on with the one before it.
+_FOLLOW_WORDS_MAX: Final = 6
+_FOLLOWING: Final = re.compile(
+    r"(?:and|but|or|what about|how about|und|aber|oder|was ist mit|wie ist es mit|et|mais|ou|y|e|o|pero|que hay de|"
+    r"ma|mas|en|of|maar|hoe zit het met) .+"
+)
+_SPOKEN_OF: Final = re.compile(
+    r"(?:.+ )?(?:it|its|they|them|their|he|she|him|her|this|that|these|those|there|then)(?: .+)?"
+)
+_GREETING: Final = re.compile(
+    r"(?:(?:hi|hey|hello|and|so) )*(?:how (?:are|r) (?:you|u|things)|how (?:do|have) you (?:do|been)|how s it going|"
+    r"how is it going|how s everything|what s up|whats up|who are you|are you there)(?: .+)?"
+)
+_UNSPACED_END: Final = re.compile(r".{1,8}[\u5462][?\uff1f]?", re.DOTALL)
+
+
+def goes_on(text: str, subject_count: int) -> bool:
+    """Return whether a question goes on with the one before it, given how many of its words say what it is about.
+
+    >>> goes_on("And the other one?", 0), goes_on("And on Sunday?", 1), goes_on("How long did it take on prod?", 1)
+    (True, True, True)
+    >>> goes_on("Where is the harbour?", 1), goes_on("And where did we moor the boat in the last summer?", 4)
+    (False, False)
+    """
+    if len(text) > _CHARS_MAX:
+        return False
+    plain = _plain(text)
+    if not subject_count:
+        return _GREETING.fullmatch(plain) is None
+    if len(plain.split()) > _FOLLOW_WORDS_MAX + (subject_count == 1):
+        return False
+    is_about_one = subject_count == 1 and _SPOKEN_OF.fullmatch(plain) is not None
+    return is_about_one or _FOLLOWING.fullmatch(plain) is not None or _UNSPACED_END.fullmatch(text.strip()) is not None
+
+
 def _plain(text: str) -> str:
     return " ".join(_WORD.findall(without_accents(text.lower().replace("\xdf", "ss"))))

@@ -1,7 +1,9 @@
 """What a context is asked, and by whom: the query, the user who asks, and whether a conversation begins with it."""
 
 from collections.abc import Sequence
+from typing import Final, NamedTuple
 
+from refold.memory.earlier import Criteria, criteria_of
 from refold.memory.turns import is_answer, is_question
 from refold.message import Message, text_of
 
@@ -22,13 +24,54 @@ def asker_of(window: Sequence[Message], query: str | None, profile: str) -> str 
     return name if len({message.name for message in questions}) == 1 else None
 
 
-def opens(window: Sequence[Message]) -> bool:
-    """Return whether no answer is in a window, so that "Go on." is about earlier conversations."""
+class ContextQuestion(NamedTuple):
+    """What earlier messages are searched for."""
+
+    text: str
+    opens: bool
+    """Whether no answer was given before it, so that "Go on." is about earlier conversations."""
+
+    @property
+    def criteria(self) -> Criteria:
+        """What it is about."""
+        return criteria_of(self.text, opens=self.opens)
+
+
+_TURNS_COUNT: Final = 8  # Newest messages of users among which a follow-up finds what it goes on with.
+
+
+def questions_of(query: str | None, window: Sequence[Message]) -> list[ContextQuestion]:
+    """Return what a context asks, without a query the newest message of the user.
+
+    Of a question that goes on with another one, "And the other one?", the words say little or nothing of the answer: it
+    asks what the one before it in the window asked, and what its own words ask if they say anything.
+    """
+    newest = next((text_of(message) for message in reversed(window) if message.role == "user"), "")
+    own = ContextQuestion(newest if query is None else query, _opens(window))
+    if own.text != newest or not _goes_on(own):
+        return [own]
+    topic, base = own, None  # What the last question asked, and the last one that did not go on with another.
+    places = [place for place, message in enumerate(window) if is_question(message)]
+    for place in places[-_TURNS_COUNT:]:
+        each = ContextQuestion(text_of(window[place]), _opens(window[:place]))
+        criteria = each.criteria
+        if criteria.subject and _goes_on(each):
+            is_added = base is not None and not base.criteria.about
+            topic = ContextQuestion(f"{base.text} {each.text}", each.opens) if base and is_added else each
+        elif criteria.subject or criteria.about:
+            topic = base = each
+    return [topic, own] if own.criteria.subject and topic.text != own.text else [topic]
+
+
+def _goes_on(question: ContextQuestion) -> bool:
+    from refold.index.questions import goes_on  # noqa: PLC0415 - imported on first use
+    from refold.index.terms import is_small_talk, strip_contractions  # noqa: PLC0415
+
+    criteria = question.criteria
+    if criteria.about or not criteria.is_question or is_small_talk(strip_contractions(question.text)):
+        return False
+    return goes_on(question.text, len(criteria.subject))
+
+
+def _opens(window: Sequence[Message]) -> bool:
     return not any(map(is_answer, window))
-
-
-def query_of(query: str | None, window: Sequence[Message]) -> str:
-    """Return the query of a context, which is the newest message of the user if none was given."""
-    if query is not None:
-        return query
-    return next((text_of(message) for message in reversed(window) if message.role == "user"), "")

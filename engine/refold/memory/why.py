@@ -564,17 +564,17 @@ def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
         EarlierQuery,
         meaning_of,
     )
-    from refold.memory.questioner import asker_of, opens, query_of  # noqa: PLC0415 - loaded only for contexts
+    from refold.memory.questioner import asker_of, questions_of  # noqa: PLC0415 - loaded only for contexts
     from refold.memory.turns import open_turn_of, shown_seqs  # noqa: PLC0415 - as above
 
     window = open_turn_of(core, display.stream, display.event.origin).messages
     most = display.budget.get("messages_count")
-    query = query_of(display.event.query, window)
+    questions = questions_of(display.event.query, window)
     if not Settings(core, display.event.origin).get("memory_enabled"):
         return "the setting memory_enabled was off"
     if not most:
         return "the budget of earlier messages, messages_count, was 0"
-    if not query.strip():
+    if not questions[-1].text.strip():
         return "the context had no query"
     own = enumerate(messages_by(core.event(subject.seq)))
     earlier = next((Earlier(message, place) for place, message in own if message.id == subject.key), None)
@@ -582,21 +582,24 @@ def _earlier_absence(core: Core, subject: Subject, display: Display) -> str:
         return "its content was erased, so what would have found it is unknown"
     # As of the context's own event: it may have opened the conversation.
     embeds = core.read_written(display.stream, lambda state: state.part(SESSION).embed, display.seq)
-    search = EarlierQuery(
-        core.branch,
-        display.event.origin,
-        display.stream,
-        display.event.project,
-        query,
-        meaning=meaning_of(core, query) if embeds else None,
-        shown=shown_seqs(window, display.plan.get("kept_tokens")),
-        top_k=most,
-        asker=asker_of(window, display.event.query, display.event.profile),
-        opens=opens(window),
-    )
-    reason = core.part(EarlierMessages).absence(search, earlier)
-    if reason:
-        return reason
+    searches = [
+        EarlierQuery(
+            core.branch,
+            display.event.origin,
+            display.stream,
+            display.event.project,
+            question.text,
+            meaning=meaning_of(core, question.text) if embeds else None,
+            shown=shown_seqs(window, display.plan.get("kept_tokens")),
+            top_k=most,
+            asker=asker_of(window, display.event.query, display.event.profile),
+            opens=question.opens,
+        )
+        for question in questions
+    ]
+    reasons = [core.part(EarlierMessages).absence(search, earlier) for search in searches]
+    if all(reasons):
+        return "; ".join(dict.fromkeys(reasons))
     left_out = display.plan.get("messages_left_out", 0)
     if not left_out:
         return "a search finds it, but texts that another message or memory says already are not shown"

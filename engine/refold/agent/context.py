@@ -615,14 +615,16 @@ def _fit(
         timezone, asker = source.recipe.timezone, source.asker
         return Choice(core, candidates, found, chars, timezone, asker, left_out=left_out)
 
-    window, kept_tokens = history, None
-    for count in range(1, _SEARCHES_COUNT + 1):
+    window, kept_tokens, count = history, None, 0
+    while True:
+        count += 1
         found, left_out = _find_messages(source, kept_tokens) if is_enabled else ([], 0)
         choice = choose_from(found, left_out)
-        kept = window if count == _SEARCHES_COUNT else ()
+        is_last = count == _SEARCHES_COUNT
+        kept = window if is_last else ()
         planned, plan = _plan_topics(source, choice, listed, kept)
         shown, _ = fit_window(history, plan.tokens[parts.WINDOW], source.days)
-        if not is_enabled or tokens_of(shown) >= tokens_of(window):
+        if is_last or not is_enabled or tokens_of(shown) >= tokens_of(window):
             break
         window, kept_tokens = shown, tokens_of(shown)
     ids = {message.id for message in shown}

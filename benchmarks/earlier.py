@@ -37,7 +37,7 @@ def indexed(case: Case) -> MessageView:
 
 def found(look: MessageView, query: str) -> set[int]:
     """The places of the messages that a query brings."""
-    asked = EarlierQuery(0, None, "", "", query, None, frozenset(), TOP_K)
+    asked = EarlierQuery(0, None, "", "", query, None, frozenset(), TOP_K, asker=None, opens=True)
     return {match.seq - 1 for match in matches([(look, look.seqs > 0)], asked).found}
 
 

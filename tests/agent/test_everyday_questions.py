@@ -124,16 +124,18 @@ def test_a_statement_comes_before_what_only_asks() -> None:
         assert "Alice" in part.text
 
 
-def test_a_word_that_many_messages_have_answers_no_question() -> None:
+def test_a_word_that_many_messages_have_brings_the_best_few() -> None:
     with Memory() as memory:
-        told = memory.conversation("told", project="home")
+        told = memory.conversation("told", project="home", window_tokens=None)
         for number in range(11):
-            told.append("user", f"My name for host {number} is n{number}.")
-        chat = memory.conversation("now", project="home")
-        assert memory.context(chat, query="What is my name?").part("messages") is None
-        for number in range(600):
-            told.append("assistant", f"Host {number} is up.")
-        assert memory.context(chat, query="What is my name?").part("messages") is not None
+            told.append("user", f"Department {number} asked whether its budget is affected this time.")
+        told.append("user", "The steering committee has cut our budget to 325k euro.")
+        for number in range(300):
+            told.append("user", f"Crate {number} went to the ramp, and the driver signed for it.")
+        for question in ("What is our budget?", "How much is our total budget now?"):
+            assert earlier(memory, question).count("budget") == 8
+            assert "325k" in earlier(memory, question)
+        assert earlier(memory, "Our budget!") == ""
 
 
 @pytest.mark.parametrize(

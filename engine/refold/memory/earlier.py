@@ -41,7 +41,8 @@ _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of 
 # neighbours have of what is rare in the query, times the number of its words, divided by the number of words it needs:
 # two words must be 0.38 of what is rare, four words 0.19. A question that has less gets a few messages if one of them
 # has 0.15 of what is rare, without its neighbours and almost whatever its length, in words that are together as rare as
-# one word of at most so many messages, or of this share of them. If nothing is left of a question for a fact about a
+# one word of at most so many messages, or of this share of them. A question of one word gets as few if more messages
+# than that have it: none is better by another word, but what is often spoken of must not bring less. If nothing is left of a question for a fact about a
 # person ("What is my name?"), the words that name the fact are its subject. How the values were chosen:
 # benchmarks/README.md.
 # While all that users said is little, it is shown to any query that has a subject: a question in other words than its
@@ -447,7 +448,8 @@ def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria,
         reason = f"{_TOO_MANY} {listing}"
     else:
         reason = f"the best message has a relevance of {relevance:.2f}, under {_RELEVANCE_MIN}"
-    return _BestAnswer(is_sure, criteria.is_question and is_rare and share >= _SHARE_MIN, reason)
+    is_possible = criteria.is_question and (is_rare or words_min == 1) and share >= _SHARE_MIN
+    return _BestAnswer(is_sure, is_possible, reason)
 
 
 def _mismatch(

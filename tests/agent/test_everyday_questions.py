@@ -138,6 +138,17 @@ def test_a_word_that_many_messages_have_brings_the_best_few() -> None:
         assert earlier(memory, "Our budget!") == ""
 
 
+@pytest.mark.parametrize("name", ["Mia", "Ben", "Dan", "June", "Emma"])
+def test_a_person_whose_name_is_another_word_is_spoken_of(name: str) -> None:
+    with Memory() as memory:
+        told = memory.conversation("told", project="home", window_tokens=None)
+        for number in range(100):
+            told.append("user", f"Chapter {number} of my novel: the keeper counts the boats and writes to his sister.")
+            told.append("user", f"{name} got a terrible rash from peanuts." if number == 30 else "A calm scene.")
+        for question in (f"What do we know about {name}?", f"What's new with {name}?", f"And {name}?"):
+            assert "peanuts" in earlier(memory, question)
+
+
 @pytest.mark.parametrize(
     ("text", "question"),
     [

@@ -508,6 +508,12 @@ def talk_terms() -> frozenset[str]:
     return frozenset(map(porter, f"{_TALK} {_GRAMMAR}".split()))
 
 
+@cache
+def grammar_words() -> frozenset[str]:
+    """Return the words of grammar of other languages than English."""
+    return frozenset(_GRAMMAR.split())
+
+
 # Verbs and nouns whose forms no stemmer unifies: the base form, then the others. Forms that are better known as another
 # word are left out: bit, bound, ground, lay, leaves, lives, lit, rose, wound.
 

@@ -40,10 +40,10 @@ _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of 
 # A query is judged without the words of everyday talk. The relevance of the best message is the share that it and its
 # neighbours have of what is rare in the query, times the number of its words, divided by the number of words it needs:
 # two words must be 0.38 of what is rare, four words 0.19. A question that has less gets a few messages if one of them
-# has 0.15 of what is rare, without its neighbours and almost whatever its length, in words that are together as rare as
-# one word of at most so many messages, or of this share of them. A question of one word gets as few if more messages
-# than that have it: none is better by another word, but what is often spoken of must not bring less. If nothing is left of a question for a fact about a
-# person ("What is my name?"), the words that name the fact are its subject. How the values were chosen:
+# has 0.15 of what is rare, without its neighbours and almost whatever its length, in words that are together as rare
+# as one word of at most so many messages, or of this share of them. So does a question of one word that more messages
+# have: what is often spoken of must not bring less than what is not. If nothing is left of a question for a fact about
+# a person ("What is my name?"), the words that name the fact are its subject. How the values were chosen:
 # benchmarks/README.md.
 # While all that users said is little, it is shown to any query that has a subject: a question in other words than its
 # answer must not fail where all that there is to know takes less than a page. With what they asked come the answers, as
@@ -315,7 +315,7 @@ def criteria_of(query: str, *, opens: bool = False) -> Criteria:
 
     What is left to do is a matter of earlier conversations only where one begins.
     """
-    from refold.index import questions, terms  # noqa: PLC0415 - imported on first use
+    from refold.index import names, questions, terms  # noqa: PLC0415 - imported on first use
 
     about = questions.asked_about(query)
     if about and (opens or about != questions.RESUME):
@@ -325,8 +325,8 @@ def criteria_of(query: str, *, opens: bool = False) -> Criteria:
     text, asks = terms.strip_contractions(query), terms.is_question(query)
     if terms.is_small_talk(text):
         return Criteria((), text, asks, "it is small talk")
-    found = terms.words_of(terms.subject_of(text))[0] or (terms.fact_words(text) if asks else ())
-    subject = tuple(dict.fromkeys(found))
+    found = [*terms.words_of(terms.subject_of(text))[0], *names.names_in(text)]
+    subject = tuple(dict.fromkeys(found or (terms.fact_words(text) if asks else ())))
     if not subject:
         if opens and asks and questions.names_time(query):
             return Criteria((), query, is_question=True, reason=_TURNS, about=questions.RESUME)

@@ -273,6 +273,28 @@ def test_question_words_and_modal_verbs_of_other_languages_are_no_subject(text: 
         assert text in earlier(memory, question)
 
 
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("The forklift stands still at night.", "What did you suggest, advise or propose against the forklift?"),
+        ("Mein Schreibteil hatte nur 55 Punkte.", "Was hat man mir zuletzt gegen den Schreibteil vorgeschlagen?"),
+        ("Mon accent est encore fort.", "Qu'est-ce que tu m'as d\u00e9j\u00e0 conseill\u00e9 pour l'accent ?"),
+        (
+            "El acento me cuesta mucho.",
+            "\u00bfQu\u00e9 me recomendaste tambi\u00e9n contra el acento, qu\u00e9 dijiste?",
+        ),
+        ("L'accento mi d\u00e0 problemi.", "Che cosa m'hai consigliato e suggerito per la forza dell'accento?"),
+    ],
+)
+def test_what_was_proposed_is_found_by_what_it_was_for(text: str, question: str) -> None:
+    with Memory() as memory:
+        told = memory.conversation("told", project="home", window_tokens=None)
+        for number in range(60):
+            told.append("user", text if number == 30 else f"Today I read chapter {number} of the book on history.")
+            told.append("assistant", f"That sounds like a long chapter {number}.")
+        assert text in earlier(memory, question)
+
+
 @pytest.mark.parametrize("sentences", [5, 60, 100])
 def test_a_long_message_is_brought_back(sentences: int) -> None:
     generator = random.Random(2)

@@ -494,6 +494,32 @@ _GRAMMAR: Final = (
     "\u044d\u0442\u043e\u0442 \u044f"
 )
 
+# Words of the same kind and languages that mean something else in English: no subject beside a word of grammar.
+
+_ELSEWHERE: Final = (
+    "andere anderen anderer antes aussi autre autres avant beide beiden beim bien bin comment contra contre "
+    "damals dann deja depuis dernier derniere desde despues die dies doch dove durante durch eben eigentlich "
+    "encore entre etwas gerade ha hacia han hasta hat immer jamais jemand jetzt keinen letzte letzten letztes mag "
+    "man mas mehr meme menos mismo moins muy nada nadie nie niets nochmal nunca nur otra otras otro otros pendant "
+    "plus pour rien schon sehr selbst siempre sin son tambien todavia ton toujours tres trotz ultima ultimo unter "
+    "va van vers vom war wieder ya zuletzt zwischen"
+)
+
+# Verbs of asking, saying and proposing, which say how something came up: an answer need not have them.
+
+_SAID: Final = frozenset(
+    re.findall(
+        r"\w+",
+        "aanbevolen aangeraden aconsejado aconsejaste aconselhou advice advis advise against ask asked beschlossen "
+        "besloten chiesto choisi choos choose chose chosen conseille conseilles conseillez consigliato dado dato "
+        "decidido decidimos deciso deste detto dije dijiste dijo disse diste donne eleg elegimos empfohlen "
+        "entschieden escogimos escolhemos gave gegeben gegeven gekozen genannt geraten gesagt gewahlt gezegd nannte "
+        "propos proposal propose proposto propuesto propusiste raccomandato recomendado recomendaste recomendou "
+        "recommande recommend sagte scelto sugerido sugeriste sugeriu suggere suggerito suggest voorgesteld "
+        "vorgeschlagen",
+    )
+)
+
 # Words of dates: a message has its date beside its text.
 
 _DATES: Final = re.compile(
@@ -564,28 +590,50 @@ _OWNED: Final = ("friend", "home", "job", "name", "work")
 _SUBJECTS: Final = frozenset(("he", "i", "she", "they", "we"))
 _DONE: Final = ("buy", "enjoy", "like", "love", "need", "old", "own", "want", "work")
 
-_CONTRACTION: Final = re.compile(r"\b\w+n['\u2019]t\b|(?<=\w)['\u2019](?:d|ll|m|re|s|ve)\b", re.IGNORECASE)
+_CONTRACTION: Final = re.compile(
+    r"\b\w+n['\u2019]t\b|(?<=\w)['\u2019](?:d|ll|m|re|s|ve)\b|"
+    r"\b(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|d?all|dell|dov|nell|quest|sull)['\u2019](?!(?:d|ll|m|re|s|ve)\b)(?=\w)",
+    re.IGNORECASE,
+)
 
 
 def strip_contractions(text: str) -> str:
-    """Return a text without the s of possessives, contracted verbs and contracted negations.
+    """Return a text without the s of possessives, contracted verbs and negations, and elided French and Italian words.
 
     >>> strip_contractions("What's my dog's name, and why don't I know it?")
     'What my dog name, and why  I know it?'
+    >>> strip_contractions("Qu'est-ce que tu m'as dit de l'accent ?")
+    'est-ce que tu as dit de accent ?'
     """
     return _CONTRACTION.sub("", text)
 
 
+_FIRST_LETTER: Final = 2  # Characters of a text up to its first letter, which is small after an inverted mark, too.
+_SMALL_WORDS: Final = re.compile(r"(?<!\w)[^\W\d_A-Z][^\W\d_]*")  # Others can be names.
+
+
+@cache
+def _of_other_languages() -> tuple[frozenset[str], frozenset[str]]:
+    """Return the words that no English text has, and those that are no subject in a text with one of them."""
+    return grammar_words() - _COMMON - frozenset(_TALK.split()), frozenset(_ELSEWHERE.split())
+
+
 def subject_of(text: str) -> str:
-    """Return the words of a text without those of everyday talk and, if others are left, of dates.
+    """Return the words of a text without those of everyday talk and, if others are left, of dates and of proposals.
 
     >>> subject_of("Thank you! When do we paint the kitchen again in June?")
     'you we paint the kitchen'
+    >>> subject_of("Was hat der Arzt vorgeschlagen?"), subject_of("Which hat did you recommend?")
+    ('was arzt', 'which hat did you')
     """
-    talk = talk_terms()
+    talk, (telling, elsewhere) = talk_terms(), _of_other_languages()
     left = [word for word in words(text) if porter(word) not in talk]
-    timeless = [word for word in left if not _DATES.fullmatch(word)]
-    return " ".join(timeless if words_of(" ".join(timeless))[0] else left)
+    if telling & set(_SMALL_WORDS.findall(text[:_FIRST_LETTER].lower() + text[_FIRST_LETTER:])):
+        left = [word for word in left if without_accents(word) not in elsewhere] or left
+    telling_words = [
+        word for word in left if not (_DATES.fullmatch(word) or porter(word) in _SAID or without_accents(word) in _SAID)
+    ]
+    return " ".join(telling_words if words_of(" ".join(telling_words))[0] else left)
 
 
 def fact_words(question: str) -> list[str]:

@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from refold import Memory
+from refold.agent import ContextBudget
 from tests.support.memories import assert_sound
 
 FILLER = "Let me think in detail. " * 40
@@ -120,6 +121,80 @@ def test_without_its_answer_a_question_that_was_taken_back_is_not_shown(memory: 
     assert lines(memory, "Which food must the cook avoid?")[:2] == ["- user: Hello!", "- user: Peanuts."]
 
 
+# What was said next, which a message can be wrong without.
+
+
+@pytest.mark.parametrize(
+    ("turns", "query"),
+    [
+        (
+            [("The alarm code of the summer house is 4471.", "Noted."), ("Sorry, 4417.", "OK.")],
+            "What is the alarm code of the summer house?",
+        ),
+        ([("The party of the orchestra is on the 12th.", "Great!"), ("No, the 14th.", "OK.")], "When's the party?"),
+        (
+            [("The passport office is open until 15:00.", "OK."), ("But closed on Wednesdays.", "OK.")],
+            "passport office?",
+        ),
+        (
+            [("The bookings need a limit of their rate.", "I'd take a bucket in Redis."), ("Redis it is.", "Good.")],
+            "What limits the rate of the bookings?",
+        ),
+        (
+            [("The pytest run hangs on my Mac.", "It waits for port 5000, which the AirPlay Receiver occupies.")],
+            "Why did pytest hang on my Mac?",
+        ),
+    ],
+)
+def test_a_message_comes_with_what_was_said_next(memory: Memory, turns: list[tuple[str, str]], query: str) -> None:
+    chat_about_other_matters(memory)
+    tell(memory, "then", *turns)
+    said = [line for said, answer in turns for line in (f"- user: {said}", f"- assistant: {answer}")]
+    assert lines(memory, query) == [line for line in said if line.count(" ") > 4 or line.startswith("- user")]
+    assert_sound(memory)
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        ("Thanks, great!", "You are welcome."),
+        ("Which boat?", "The red one."),
+        ("Now to the harbour, which we rowed to with all of our neighbours last Sunday.", "OK."),
+    ],
+)
+def test_thanks_another_question_and_another_matter_do_not_come_with_a_message(
+    memory: Memory, turn: tuple[str, str]
+) -> None:
+    chat_about_other_matters(memory)
+    tell(memory, "then", ("The alarm code of the summer house is 4471.", "Noted."), turn)
+    assert lines(memory, "What is the alarm code?") == ["- user: The alarm code of the summer house is 4471."]
+
+
+def test_what_was_said_next_stands_below_the_newest_content_and_takes_no_room_of_better_messages(
+    memory: Memory,
+) -> None:
+    chat_about_other_matters(memory)
+    chat = memory.conversation("then", project="home")
+    code = chat.append("user", "The alarm code is 4471.")
+    chat.append("assistant", "It opens the door of the summer house, too.")
+    change = chat.append("user", "Sorry, 4417.")
+    chat.replace(code, "The alarm code of our house is 4471.")
+    chat.replace(change, "Sorry, 4418.")
+    assert lines(memory, "What is the alarm code?") == [
+        "- user: The alarm code of our house is 4471.",
+        "- assistant: It opens the door of the summer house, too.",
+        "- user: Sorry, 4418.",
+    ]
+    few = memory.context(
+        memory.conversation("few"),
+        query="What is the alarm code?",
+        project="home",
+        budget=ContextBudget(messages_count=2),
+    ).part("messages")
+    assert few is not None
+    assert [word for word in ("4471", "4418", "summer") if word in few.text] == ["4471", "4418"]
+
+
 # What could be misread.
 
 
@@ -178,6 +253,46 @@ def test_an_answer_that_is_too_long_is_left_out_of_the_newest_turns(memory: Memo
         "- user: We go with Postgres.",
         "- assistant: OK.",
     ]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "Where were we with the dinner?",
+        "OK, let's continue with the dinner.",
+        "How far did we get with the dinner?",
+        "What's left to do for the dinner?",
+    ],
+)
+def test_to_go_on_with_something_brings_the_turns_from_where_it_was_spoken_of_last(memory: Memory, query: str) -> None:
+    tell(memory, "long ago", *LONG_AGO, ("The dinner for granny is on Sunday.", "OK."), ("I am off.", "Bye!"))
+    tell(memory, "other", ("My bike is broken.", "Bring it to the shop."))
+    tell(
+        memory,
+        "last time",
+        ("Good morning!", "Hello."),
+        ("The dinner needs a dessert.", "I'll think of one."),
+        ("She eats no eggs.", FILLER),
+        ("Something with plums would suit her.", "Then I write down a crumble, with oats."),
+    )
+    tell(memory, "another", ("Repair boat number 100, please.", "Done."))
+    assert lines(memory, query) == [
+        "- user: The dinner for granny is on Sunday.",
+        "- user: The dinner needs a dessert.",
+        "- assistant: I'll think of one.",
+        "- user: She eats no eggs.",
+        f"- assistant: {FILLER.strip()}",
+        "- user: Something with plums would suit her.",
+        "- assistant: Then I write down a crumble, with oats.",
+    ]
+    assert_sound(memory)
+
+
+def test_of_many_turns_since_something_was_spoken_of_the_newest_are_shown(memory: Memory) -> None:
+    tell(memory, "last time", ("We plan a dinner.", "Good idea."), *LONG_AGO)
+    shown = lines(memory, "Where were we with the dinner?")
+    assert shown[:2] == ["- user: We plan a dinner.", "- assistant: Good idea."]
+    assert [shown[place].split()[5] for place in (2, -2)] == ["76", "99"]
 
 
 def test_within_a_conversation_to_go_on_is_about_itself(memory: Memory) -> None:

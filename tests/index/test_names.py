@@ -17,7 +17,7 @@ from refold.index.names import names_in
         ("What does June eat? And April?", ["june", "april"]),
         ("Which AI does the EU allow?", ["ai", "eu"]),
         ("When is the check-in, and who did the follow-up?", ["check"]),
-        ("Was the take-off before the go-live?", ["take", "go"]),
+        ("Was the take-off before the go-live?", ["take"]),
     ],
 )
 def test_a_word_that_is_written_as_a_name_is_one(text: str, names: list[str]) -> None:

@@ -51,7 +51,8 @@ from refold.limits import (
 from refold.memory import turns, wires
 from refold.memory.conversation import Conversation, check_own
 from refold.memory.core import Core, core_of
-from refold.memory.earlier import Earlier, criteria_of
+from refold.memory.criteria import criteria_of
+from refold.memory.earlier import Earlier
 from refold.memory.facts import Stale
 from refold.memory.handles import today_of
 from refold.memory.memory import Memory

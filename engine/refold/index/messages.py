@@ -341,6 +341,11 @@ class MessageView(NamedTuple):
         """Return the row of the first content of a message, given any row of it."""
         return row if self.contents is None else int((self.contents == self.contents[row]).argmax())
 
+    def has_only(self, row: int, hashes: Collection[int]) -> bool:
+        """Return whether all words of a row have one of some hashes."""
+        begin, end = np.searchsorted(self.hash_rows, (row, row + 1)).tolist()
+        return all(each in hashes for each in self.hashes[begin:end].tolist())
+
     def limit_vectors(self, streams: Collection[int]) -> "MessageView":
         """Return the same rows, with vectors only in the given conversations."""
         vectors = np.where(np.isin(self.streams, list(streams)), self.vectors, _NEVER)

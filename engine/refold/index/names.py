@@ -35,10 +35,8 @@ _NOT_NAMED: Final = frozenset(
     )
 )
 _ACRONYMS: Final = frozenset(("AI", "CE", "EU", "LA", "MIT"))
-# Nouns of a verb and what is no word of its own: "check-in", "take-off", "go-live".
-_PARTICLE: Final = re.compile(
-    r"(?<![\w-])(?!one-)([^\W\d_]+)-(?:in|out|off|up|down|over|back|away|by|live|ahead|through)(?![\w-])"
-)
+# Nouns of a verb and what is no word of its own: "check-in", "take-off".
+_PARTICLE: Final = re.compile(r"(?<![\w-])(?!one-)([^\W\d_]+)-(?:in|out|off|up|down|over|back|away|by)(?![\w-])")
 
 
 def names_in(text: str) -> list[str]:

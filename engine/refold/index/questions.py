@@ -268,6 +268,33 @@ wat moet(?:en)? (?:ik|we) (?:(?:nog|vandaag|morgen|nu) )*doen|wat staat er (?:(?
 \u7d9a\u3051(?:\u3066(?:\u304f\u3060\u3055\u3044)?|\u307e\u3057\u3087\u3046)
 (?:\u524d\u56de\u306f?)?\u3069\u3053\u307e\u3067(?:\u3084\u308a|\u8a71\u3057|\u9032\u307f)\u307e\u3057\u305f\u304b
 """
+# Of how far something came that is named after it, or to go on with that.
+_RESUMED: Final = """
+# English
+(?:let s |let us |let |lets |can we |shall we |could we |we can |we should |you can |i (?:want|would like|d like) to )?
+  (?:continue|carry on|go on|proceed|resume|pick up|keep going)(?: working)?(?: where we <stopped>)? (?:with|on)
+where (?:were|was|are|did) (?:we|i|you)(?: (?:get to|leave off|stop|leave it))? (?:with|on|regarding)
+how far (?:are|did|have|ve) (?:we|you|i)(?: (?:get|got|gotten|come))? (?:with|on|in)
+(?:what|whats)(?: s| is| was)?(?: still)? (?:left|next|open|pending|missing|outstanding)(?: to do)? (?:with|for|on)
+(?:what|whats)(?: s| is| was)? the status (?:with|of|on)
+# German
+(?:lass uns |lasst uns |wir machen |mach(?:e|en wir|t)? |konnen wir )?(?:bitte )?(?:da |dort )?(?:weiter|weitermachen)
+   (?:mit|bei|an)
+wo (?:waren|sind) wir (?:(?:gerade|noch|<zuletzt>) )*(?:mit|bei)|wie weit (?:sind|waren|bist) (?:wir|du) (?:mit|bei)
+# French
+(?:on |peut on |nous )?(?:continue|continuer|continuons|continuez|reprends|reprend|reprenons|reprendre)(?: avec)
+(?:on en (?:etait|est)|ou en (?:etions nous|etait on|est on|sommes nous)) (?:avec|de|du|pour)
+# Spanish
+(?:continua|continuar|continuemos|sigue|sigamos|seguimos) con
+(?:donde|en que) (?:nos )?(?:quedamos|estabamos|ibamos) con
+# Italian
+(?:continua|continuiamo|riprendiamo|proseguiamo|andiamo avanti) con|(?:a che punto|dove) (?:eravamo|siamo)
+  (?: rimasti| arrivati)? con
+# Portuguese
+(?:continua|continue|continuemos|vamos continuar) com|onde (?:e que )?(?:nos )?(?:paramos|ficamos|estavamos) com
+# Dutch
+(?:laten we |we gaan |ga |kunnen we )?(?:verder|verdergaan|doorgaan) met|waar (?:waren|zijn) we(?: gebleven)? met
+"""
 # What can be said before and after any of them.
 _BEFORE: Final = (
     "hi|hey|hello|so|and|now|ok|okay|well|please|first|tell me|remind me|can you|could you|can you tell me|do you know|"
@@ -292,15 +319,22 @@ _AFTER: Final = (
 
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
-    patterns: dict[str, re.Pattern[str]] = {}
-    for name, text in ((USER, _USER), (PAST, _PAST), (RESUME, _RESUME)):
-        lines = text.replace("\n  ", "").strip().split("\n")
-        shapes = "|".join(line for line in lines if not line.startswith("#"))
-        shape = f"(?:(?:{_BEFORE}) ){{0,4}}(?:{shapes})(?: (?:{_AFTER})){{0,4}}"
-        for group, words in _GROUPS.items():
-            shape = shape.replace(f"<{group}>", f"(?:{words})")
-        patterns[name] = re.compile(shape)
-    return patterns
+    texts = ((USER, _USER), (PAST, _PAST), (RESUME, _RESUME))
+    return {name: _compiled(text, f"(?: (?:{_AFTER})){{0,4}}") for name, text in texts}
+
+
+@cache
+def _resumed() -> re.Pattern[str]:
+    return _compiled(_RESUMED, " (.+)")
+
+
+def _compiled(text: str, ending: str) -> re.Pattern[str]:
+    lines = text.replace("\n  ", "").strip().split("\n")
+    shapes = "|".join(line for line in lines if not line.startswith("#"))
+    shape = f"(?:(?:{_BEFORE}) ){{0,4}}(?:{shapes}){ending}"
+    for group, words in _GROUPS.items():
+        shape = shape.replace(f"<{group}>", f"(?:{words})")
+    return re.compile(shape)
 
 
 # Of a day or a time, in questions without any other word that says what they are about.
@@ -330,6 +364,18 @@ def asked_about(text: str) -> str:
     plain = _plain(text)
     about = next((name for name, pattern in _patterns().items() if pattern.fullmatch(plain)), "")
     return PAST if about == RESUME and _EARLIER.search(plain) else about
+
+
+def resumed_topic(text: str) -> str:
+    """Return the topic that a text asks to go on with, or how far it came; empty if it asks neither.
+
+    >>> resumed_topic("Where were we with Mia's room?"), resumed_topic("OK, continue with the tests.")
+    ('Mia s room', 'the tests')
+    >>> resumed_topic("Where were we?")
+    ''
+    """
+    found = _resumed().fullmatch(_plain(text)) if len(text) <= _CHARS_MAX else None
+    return " ".join(_WORD.findall(text)[-len(found[1].split()) :]) if found else ""
 
 
 def names_time(text: str) -> bool:

@@ -710,6 +710,11 @@ def _courtesies() -> frozenset[str]:
     return frozenset(_COURTESIES.split())
 
 
+def idle_words() -> frozenset[str]:
+    """Return the words of everyday talk and of courtesy."""
+    return frozenset(_TALK.split()) | _courtesies()
+
+
 def is_small_talk(text: str) -> bool:
     """Return whether a text only greets, thanks, praises or laughs, asks how someone is, or for a joke or a story.
 

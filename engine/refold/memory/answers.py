@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from refold.message import MessageReplaced
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 ASKING_SHARE: Final = 0.5  # A message whose share of questions is larger answers nothing.
 _ANSWER_WORDS_MAX: Final = 60  # An answer beside its question; a longer one has words of its own to be found by.
 _REPLY_WORDS_MAX: Final = 6  # A user's answer to a question, which says nothing without it: "Yes, please.", "Peanuts."
+_FOLLOWED_COUNT: Final = 8  # The best matches, with which the user's next short message is shown.
+_REPLIED_COUNT: Final = 3  # The best of them, with which the model's answer is shown whatever they are.
+_REPLY_WORDS_MIN: Final = 3  # Of such an answer, which else only takes note.
 _END_WORDS: Final = 25  # Roughly the words of the end of a longer message that is shown for its question alone.
 Replaced: TypeAlias = tuple[str, int, MessageReplaced]  # A new content, with its stream and seq.
 
@@ -28,6 +32,26 @@ def with_answers(
     own, known = {(match.seq, match.place): match for match in found}, set[tuple[int, int]]()
     for match in found:
         for each in (match, answers[match.look].partner_of(match)):
+            if each is not None and (each.seq, each.place) not in known:
+                known.add((each.seq, each.place))
+                yield own.get((each.seq, each.place), each)
+
+
+def with_what_follows(
+    looks: "Sequence[tuple[MessageView, Any]]", found: "Sequence[MessageMatch]"
+) -> "Iterator[MessageMatch]":
+    """Yield matches, after each of the best few what the user added in few words, and last what the model answered.
+
+    What the user says next may correct a match, or decide it: "Sorry, 4417.", "Redis, then.". An answer to what asks
+    nothing can be its cause or what was proposed, and takes only the room that is left.
+    """
+    answers = [Answers(look, mask) for look, mask in looks]
+    best, own = found[:_FOLLOWED_COUNT], {(match.seq, match.place): match for match in found}
+    additions = {(match.seq, match.place): answers[match.look].addition_to(match) for match in best}
+    replies = [answers[match.look].reply_of_model(match) for match in best[:_REPLIED_COUNT]]
+    known = set[tuple[int, int]]()
+    for match in [*found, *replies]:
+        for each in (match, match and additions.get((match.seq, match.place))):
             if each is not None and (each.seq, each.place) not in known:
                 known.add((each.seq, each.place))
                 yield own.get((each.seq, each.place), each)
@@ -89,6 +113,27 @@ class Answers:
         newest = -1 if following < 0 else self._look.newest(following)
         return newest if newest >= 0 and self._mask[newest] and self.asked_before(newest) == row else None
 
+    def addition_to(self, match: "MessageMatch") -> "MessageMatch | None":
+        """Return the user's next message after the turn of a match, if it is short and neither asks nor only thanks."""
+        look, row = self._look, self._look.row_at(match.seq, match.place)
+        following = -1 if row is None else int(self._after[look.first(row)])
+        while following >= 0 and look.roles[following] == self._model:
+            following = int(self._after[following])
+        if following < 0 or look.roles[following] != self._user:
+            return None
+        newest = look.newest(following)
+        is_short = look.lengths[newest] <= _REPLY_WORDS_MAX and look.questions[newest] <= ASKING_SHARE
+        is_shown = is_short and self._mask[newest] and not look.has_only(newest, _idle_hashes())
+        return match_of(match.look, look, newest) if is_shown else None
+
+    def reply_of_model(self, match: "MessageMatch") -> "MessageMatch | None":
+        """Return the short answer to a user's message, if it is more than a word or two and does not only ask."""
+        look, row = self._look, self._look.row_at(match.seq, match.place)
+        answer = None if row is None else self.answer_of(row)
+        if answer is None or not _REPLY_WORDS_MIN <= look.lengths[answer] <= _ANSWER_WORDS_MAX:
+            return None
+        return match_of(match.look, look, answer) if look.questions[answer] <= ASKING_SHARE else None
+
     def question_before(self, number: int, row: int) -> "MessageMatch | None":
         """Return the model's question that a user's short row answers; of a long message only its end is shown."""
         asked = self.asked_before(row)
@@ -96,6 +141,27 @@ class Answers:
             return None
         match = match_of(number, self._look, asked)
         return match._replace(length=_END_WORDS, is_end=True) if match.length > _END_WORDS else match
+
+    def turns_from(self, match: "MessageMatch") -> list[list[int]]:
+        """Return the rows of the turn of a match and of those after it in its conversation.
+
+        Of each turn these are the user's message and the answer that ended it.
+        """
+        look, row = self._look, self._look.row_at(match.seq, match.place)
+        if row is None:
+            return []
+        row = look.first(row)
+        while look.roles[row] == self._model and look.before[row] >= 0:
+            row = int(look.before[row])
+        turns = list[list[int]]()
+        while row >= 0:
+            newest = look.newest(row)
+            if look.roles[row] == self._user or not turns:
+                turns.append([newest] if self._mask[newest] else [])
+            elif self._mask[newest]:
+                turns[-1] = [*turns[-1][:1], newest]
+            row = int(self._after[row])
+        return turns
 
     def opening_of(self, row: int) -> tuple[int, int] | None:
         """Return seq and place of the message below which a row stands, `None` if there is none.
@@ -115,6 +181,14 @@ class Answers:
     def is_answered_question(self, row: int) -> bool:
         """Return whether a row is a question of a user, and the model answered it."""
         return bool(self._look.questions[row] > ASKING_SHARE) and self.answer_of(row) is not None
+
+
+@cache
+def _idle_hashes() -> frozenset[int]:
+    """Return the hashes by which an index has the words of everyday talk and of courtesy, and their stems."""
+    from refold.index import terms  # noqa: PLC0415 - imported on first use
+
+    return frozenset(hash(form) for word in terms.idle_words() for form in (word, terms.mark_stem(terms.porter(word))))
 
 
 def is_asking(text: str) -> bool:

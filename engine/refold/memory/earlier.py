@@ -20,6 +20,7 @@ from refold.engine.vectors import VectorModel
 from refold.event import ConversationOpened, Event, ForkDropped, Forked, Recorded, Restored, StateImported
 from refold.limits import EARLIER_EVENTS_COUNT, EARLIER_MESSAGES_COUNT
 from refold.memory import answers, retractions, user_messages
+from refold.memory.criteria import NEWEST, TURNS, WORDS_MIN, Criteria, criteria_of
 from refold.memory.lineage import Lineage, Span, by_stream
 from refold.memory.reasons import shorten
 from refold.memory.retractions import Retractions
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from refold.memory.core import Core
     from refold.memory.message_indexes import MessageIndexes
 
-_QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of a long query: each word takes time.
 # A query is judged without the words of everyday talk. The relevance of the best message is the share that it and its
 # neighbours have of what is rare in the query, times the number of its words, divided by the number of words it needs:
 # two words must be 0.38 of what is rare, four words 0.19. A question that has less gets a few messages if one of them
@@ -49,8 +49,8 @@ _QUERY_CHARS: Final = 500  # Characters used of the beginning and of the end of 
 # answer must not fail where all that there is to know takes less than a page. With what they asked come the answers, as
 # far as there is room. A question about the user as a whole ("What do you know about me?") has no words of an answer:
 # it brings the newest of what they said. One about earlier conversations as a whole ("Where were we?", "Go on.") brings
-# the newest turns, with what the model answered.
-_WORDS_MIN: Final = 2  # Words of the query that the best message itself must have.
+# the newest turns, with what the model answered. One about how far something came ("Where were we with the dinner?")
+# brings the turns of its conversation from the newest message about it on.
 _RELEVANCE_MIN: Final = 0.38
 _RARE_COUNT: Final = 10
 _RARE_SHARE: Final = 0.02
@@ -59,8 +59,6 @@ _UNSURE_WORDS_MAX: Final = 300
 _SHARE_MIN: Final = 0.15
 _DAMPING: Final = 0.2  # As a ranking's, which is 0.8: the best of a few may be long.
 _NO_WORDS: Final = 2**31  # Words that no message has: it is found by its meaning alone.
-_NEWEST: Final = "it asks about the user as a whole, and the newest of what users said is shown"
-_TURNS: Final = "it asks about earlier conversations as a whole, and the newest turns are shown"
 _WHOLE: Final = "besides messages with its words, all that users said is shown while that is little"
 _WHOLE_CUT: Final = "besides messages with its words, the newest of what users said is shown, {} messages at most"
 _TOO_MANY: Final = "too many messages have"
@@ -297,45 +295,6 @@ class EarlierMessages:
         return newest
 
 
-class Criteria(NamedTuple):
-    """What a query is about, and whether it asks for it; or the reason why no message can answer it."""
-
-    subject: tuple[str, ...]
-    """The words of which an answer must have some."""
-    query: str
-    """The words that rank messages once one of them answers."""
-    is_question: bool
-    reason: str = ""
-    about: str = ""
-    """What it asks about as a whole, by `asked_about`, so that no words say what answers."""
-
-
-def criteria_of(query: str, *, opens: bool = False) -> Criteria:
-    """Judge a query by the words that say what it is about; `opens` says that it may begin a conversation.
-
-    What is left to do is a matter of earlier conversations only where one begins.
-    """
-    from refold.index import names, questions, terms  # noqa: PLC0415 - imported on first use
-
-    about = questions.asked_about(query)
-    if about and (opens or about != questions.RESUME):
-        reason = _NEWEST if about == questions.USER else _TURNS
-        return Criteria((), query, is_question=True, reason=reason, about=about)
-    query = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
-    text, asks = terms.strip_contractions(query), terms.is_question(query)
-    if terms.is_small_talk(text):
-        return Criteria((), text, asks, "it is small talk")
-    found = [*terms.words_of(terms.subject_of(text))[0], *names.names_in(text)]
-    subject = tuple(dict.fromkeys(found or (terms.fact_words(text) if asks else ())))
-    if not subject:
-        if opens and asks and questions.names_time(query):
-            return Criteria((), query, is_question=True, reason=_TURNS, about=questions.RESUME)
-        return Criteria((), text, asks, "all of its words are everyday talk")
-    if len(subject) < _WORDS_MIN and not asks:
-        return Criteria(subject, text, asks, f"it is no question, and {subject[0]!r} alone says what it is about")
-    return Criteria(subject, text, asks)
-
-
 class MessageMatches(NamedTuple):
     """The messages that a query brings, and why it brings no others."""
 
@@ -370,8 +329,12 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
             vector=vector,
             floor_rate=rate,
         )
+        resumed = user_messages.turns_from_newest(looks, found) if criteria.is_resumed else []
         found = list(islice(answers.with_answers(looks, found), min(count, top_k)))
+        found = list(islice(answers.with_what_follows(looks, found), top_k))
         found = found if best is not None and best.is_sure else list(_short_enough(found))
+        brought = {(match.seq, match.place) for match in resumed}
+        found = [*resumed, *(match for match in found if (match.seq, match.place) not in brought)][:top_k]
     is_about_user = criteria.about == USER
     if criteria.about and not is_about_user:
         found = user_messages.newest_turns(looks)[:top_k]
@@ -418,7 +381,7 @@ def _best_answer(looks: "Sequence[tuple[MessageView, Any]]", criteria: Criteria,
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
     statements = [look.questions <= answers.ASKING_SHARE for look in rows]
-    total, words_min = sum(map(len, statements)), min(_WORDS_MIN, len(criteria.subject))
+    total, words_min = sum(map(len, statements)), min(WORDS_MIN, len(criteria.subject))
     weights = [np.zeros(len(each)) for each in statements]
     counts = [np.zeros(len(each), np.intp) for each in statements]
     whole, has_compounds = 0.0, writes_compounds(criteria.query)
@@ -466,7 +429,7 @@ def _mismatch(
     criteria, name = query.criteria, repr(shorten(query.text))
     whole = (_WHOLE, _WHOLE_CUT.format(query.top_k))
     if criteria.reason or reason in whole or reason.startswith(_TOO_MANY):
-        return f"{name} brings {'this one not' if reason in (*whole, _NEWEST, _TURNS) else 'no messages'}: {reason}"
+        return f"{name} brings {'this one not' if reason in (*whole, NEWEST, TURNS) else 'no messages'}: {reason}"
     if not reason and search(rows, criteria.query, None, 1, among=masks):
         return f"other messages are better for {name}, and {query.top_k} at most are taken"
     subject = dict.fromkeys(criteria.subject)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from refold.memory.earlier import Criteria, criteria_of
+from refold.memory.criteria import Criteria, criteria_of
 from refold.memory.turns import is_answer, is_question
 from refold.message import Message, text_of
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 _Group: TypeAlias = "tuple[MessageMatch, ...]"
 _WHOLE_WORDS_MAX: Final = 500  # The most words of users that are shown whole, and of the newest turns.
 _TURNS_COUNT_MAX: Final = 200
+_BEST_SHARE: Final = 0.5  # Of the score of the best message, for one that is about the same.
 
 
 def statements_of_users(
@@ -70,6 +71,32 @@ def newest_turns(looks: "Sequence[tuple[MessageView, Any]]") -> "list[MessageMat
     return list(_distinct(found))
 
 
+def turns_from_newest(
+    looks: "Sequence[tuple[MessageView, Any]]", found: "Sequence[MessageMatch]"
+) -> "list[MessageMatch]":
+    """Return the turn of the newest of the best matches and those after it in its conversation, the newest of many.
+
+    The best matches are those with half of the best score, so that a common word of the topic is not enough.
+    """
+    least = max((match.score for match in found), default=0.0) * _BEST_SHARE
+    newest = max((match for match in found if match.score >= least), key=_place, default=None)
+    if newest is None:
+        return []
+    look, mask = looks[newest.look]
+    rows = answers.Answers(look, mask)
+    turns = [
+        tuple(answers.match_of(newest.look, look, row) for row in turn) for turn in rows.turns_from(newest) if turn
+    ]
+    taken, room = list[_Group](), _WHOLE_WORDS_MAX
+    for turn in [*turns[:1], *reversed(turns[1:])]:
+        own = turn if _length_of(turn) <= room else turn[:1]
+        if _length_of(own) > room:
+            break
+        taken.append(own)
+        room -= _length_of(own)
+    return list(_distinct(taken))
+
+
 def _user_rows(
     looks: "Sequence[tuple[MessageView, Any]]", count_max: int | None = None
 ) -> "Iterator[tuple[int, MessageView, answers.Answers, int]]":
@@ -104,6 +131,10 @@ def _distinct(groups: Iterable[_Group]) -> "Iterator[MessageMatch]":
 
 def _length_of(group: _Group) -> int:
     return sum(match.length for match in group)
+
+
+def _place(match: "MessageMatch") -> tuple[int, int]:
+    return match.seq, match.place
 
 
 def _place_of(group: _Group) -> tuple[int, int]:

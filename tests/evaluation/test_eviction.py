@@ -315,7 +315,7 @@ def test_a_recommendation_says_what_each_policy_lost() -> None:
 def test_a_policy_that_lost_nothing_is_compared_with_fifo() -> None:
     found = recommendation([measured("fifo", 0.0, 0.0, 0.0), measured("summary", 1.0)])
     assert found is not None
-    told = "in 100 tokens, 0 % of what was needed later had left the window before; with fifo, 100 %"
+    told = "in 100 tokens, 0 % of what was needed later was not in the window; with fifo, 100 %"
     assert (found.eviction, found.reasons) == ("summary", (told,))
 
 
@@ -325,7 +325,7 @@ def test_that_nothing_had_left_is_said_only_where_no_policy_lost_anything() -> N
     assert full.reasons == ("nothing that was needed had left any of these windows",)
     others = recommendation([measured("fifo", 1.0, 1.0, 1.0), measured("summary", 0.5)])
     assert others is not None
-    told = "in 100 tokens, 0 % of what was needed later had left the window before"
+    told = "in 100 tokens, 0 % of what was needed later was not in the window"
     assert (others.eviction, others.reasons) == ("fifo", (told,))
 
 

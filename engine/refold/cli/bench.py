@@ -205,10 +205,11 @@ def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterato
 def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **source: Any) -> Output:
     """Measure how much of what is needed later each policy keeps.
 
-    Replays every conversation in RAM, with each policy and budget. Survival is the share of the evidence that was in
-    the window when its question came; in conversations without questions, what tool calls repeat counts as evidence.
-    Regret is the share of all evidence that had been evicted before it was needed. Rows "+ search" show the same
-    windows in a context of that budget, which may give half of it, at most 5,500 tokens, to what a search for the
+    Replays every conversation in RAM, with each policy and budget. Survival is the mean, over the questions, of the
+    share of a question's evidence that was in the window when it came; in conversations without questions, what tool
+    calls repeat counts as evidence. Regret is the share of the evidence of all questions together that was not in the
+    window, so a question with much evidence weighs more, and the two need not add up to 100. Rows "+ search" show the
+    same windows in a context of that budget, which may give half of it, at most 5,500 tokens, to what a search for the
     question finds. No policy can beat the two clairvoyant rows, the first of which makes no search.
 
     Two policies need a program's help, which no default loop gives: least-recalled assumes a recall of three messages

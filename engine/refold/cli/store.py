@@ -246,12 +246,13 @@ def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
     if not receipt.occurrences:
         yield searched, ("none found", "green")
     elif text is not None:  # What other events hold too was not searched for.
-        yield (
-            (f"{searched}still found {times}, in no event; look for other files in the store's directory", "yellow"),
-        )
+        names = "in the names below, or " if receipt.named else ""
+        place = f"in no event; look {names}for other files in the store's directory"
+        yield ((f"{searched}still found {times}, {place}", "yellow"),)
     else:
-        yield ((f"{searched}still found {times}, in events that were not erased", "yellow"),)
-        yield ("  `refold why TEXT` shows where; `refold erase --text TEXT` erases every event that contains it",)
+        yield ((f"{searched}still found {times}, as events that were not erased say or name the same", "yellow"),)
+        yield ("  `refold why WORDS`, with words of what was erased, shows where they still are",)
+        yield ("  `refold erase --text TEXT` erases every event that contains TEXT",)
     for name in receipt.named:
         kind, _, own = name.partition("/")
         advice = f"; memory.{kind}({own!r}).erase() in Python erases it" if kind in {"project", "table"} else ""

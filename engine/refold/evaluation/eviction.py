@@ -514,7 +514,7 @@ def _clear_gain(each: Eviction, fifo: Eviction) -> float:
 
 def _reason(each: Eviction, fifo: Eviction) -> str:
     regret, others = round(100 * (each.regret or 0.0)), round(100 * (fifo.regret or 0.0))
-    how = "was neither in the window nor found by a search" if each.with_search else "had left the window before"
+    how = "was neither in the window nor found by a search" if each.with_search else "was not in the window"
     loss = f"in {each.budget:,} tokens, {regret} % of what was needed later {how}"
     return loss if each.policy == "fifo" else f"{loss}; with fifo, {others} %"
 

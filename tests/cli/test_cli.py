@@ -516,6 +516,12 @@ def test_a_moment_before_a_conversation_is_named_as_the_reason(store: Path, refo
     assert (event.code, "--at is for a CONVERSATION" in event.err) == (2, True)
 
 
+def test_a_directory_of_other_files_is_no_place_to_read(tmp_path: Path, refold: Run) -> None:
+    (tmp_path / "notes.txt").write_text("no store")
+    listed = refold("list", "--db", tmp_path)
+    assert (listed.code, "only other files; give the directory of a store" in listed.err) == (1, True)
+
+
 def test_a_question_that_nobody_answers_is_not_an_interruption(
     store: Path, refold: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

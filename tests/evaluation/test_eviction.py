@@ -308,7 +308,7 @@ def test_a_recommendation_says_what_each_policy_lost() -> None:
     found = recommendation([FIFO, measured("least-recalled", 0.75)])
     assert found is not None
     reason, _ = found.reasons
-    assert reason.startswith("in 100 tokens, 25 % of what was needed later had left")
+    assert reason.startswith("in 100 tokens, 25 % of what was needed later was not in")
     assert reason.endswith("with fifo, 50 %")
 
 

@@ -857,6 +857,19 @@ def test_the_sentence_of_an_erased_event_needs_no_docstring(monkeypatch: pytest.
     assert came.text == "user wrote ...; what it said was erased"
 
 
+def test_a_sentence_names_calls_as_such_in_every_form(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    call = {"id": "a", "function": {"name": "find", "arguments": '{"q":"tea"}'}}
+    use = {"type": "tool_use", "id": "b", "name": "find", "input": {"q": "tea"}}
+    chat.append("user", "Where is it?")
+    chat.append("assistant", None, tool_calls=[call])
+    chat.append("assistant", [{"type": "text", "text": "Hm."}, use])
+    chat.append("user", [{"type": "image_url", "image_url": {"url": "https://a.b/c.png"}}])
+    said = [turn.text for turn in memory.influence("Where is it").turns]
+    assert said == ['assistant wrote \'calls find({"q":"tea"})\'', 'assistant wrote \'Hm.; calls find({"q":"tea"})\'']
+    assert "image_url" in memory.why(memory.head).steps[0].text
+
+
 def test_contexts_before_one_answer_are_looked_through_for_it_once(
     monkeypatch: pytest.MonkeyPatch, memory: Memory
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import click
@@ -127,6 +128,13 @@ def open_for_reading(path: str, *, advice: str | None = None, **options: Any) ->
     except NotFound as error:
         advice = advice or f"`refold import FILE --db {path}` creates one"
         raise NotFound(f"there is no store at {path}; {advice}") from error
+    except StoreVersion as error:
+        from refold.engine.verify import has_store_traces
+        from refold.log.directory import holds_store
+
+        if not Path(path).is_dir() or holds_store(path) or has_store_traces(path):
+            raise
+        raise NotFound(f"there is no store at {path}, only other files; give the directory of a store") from error
     with memory:
         yield memory
 

@@ -9,7 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from refold import fold
-from refold.event import Event, Recorded, Stamp, unpack_json
+from refold.event import Recorded, Stamp, unpack_json
+from refold.memory.blocks import calls_of
+from refold.message import Message, MessageAppended, MessageReplaced, messages_of, text_of
 from refold.views.board import BoardChanged, BoardMessageAppended
 
 _SHOWN_CHARS: Final = 60
@@ -200,16 +202,17 @@ def sentence_of(recorded: Recorded) -> str:
     left = fold.STRUCTURAL[type(event)] if stamp.erased else event.__struct_fields__
     sentence = "".join(
         text
-        + ("" if field is None else _format_field(event, field, bare=conversion == "s") if field in left else "...")
+        + ("" if field is None else _format_field(recorded, field, bare=conversion == "s") if field in left else "...")
         for text, field, _, conversion in Formatter().parse(event.sentence)
     )
     return sentence + (_ERASED_TEXT if stamp.erased else "")
 
 
-def _format_field(event: Event, field: str, *, bare: bool) -> str:
+def _format_field(recorded: Recorded, field: str, *, bare: bool) -> str:
+    event = recorded.event
     value: Any = getattr(event, field)
-    if field == "text" and value is None and hasattr(event, "parts"):
-        value = getattr(event, "content", None) or getattr(event, "tool_calls", None)
+    if field == "text" and value is None and isinstance(event, (MessageAppended, MessageReplaced)):
+        value = _blocks_text(next(iter(messages_of(recorded)))) or event.content
     if isinstance(value, bytes) and value:
         value = msgspec.json.decode(value) if field in _JSON_TEXTS else unpack_json(value)
         if isinstance(event, BoardMessageAppended):
@@ -221,6 +224,12 @@ def _format_field(event: Event, field: str, *, bare: bool) -> str:
     if isinstance(value, tuple):
         return shorten(", ".join(map(str, cast("tuple[object, ...]", value))) or "none")
     return shorten(str(value)) if bare and isinstance(value, (str, int)) else _quote(value)
+
+
+def _blocks_text(message: Message) -> str:
+    """Return the texts of a message in blocks, and its calls; empty if it has other blocks alone."""
+    calls = (f"calls {call.name}({msgspec.json.encode(call.arguments).decode()})" for call in calls_of(message))
+    return "; ".join(filter(None, (text_of(message), *calls)))
 
 
 def _quote(value: object) -> str:

@@ -226,14 +226,14 @@ class Track:
         return hash_of(rows)
 
 
-class _Call(Protocol):
+class _AnyCall(Protocol):
     @property
     def name(self) -> str: ...
     @property
     def arguments(self) -> dict[str, Any]: ...
 
 
-Calls: TypeAlias = Callable[[Message], Iterable[_Call]]
+Calls: TypeAlias = Callable[[Message], Iterable[_AnyCall]]
 """Returns the tool calls that a message makes."""
 
 

@@ -322,7 +322,7 @@ def _check_without(core: Core, without: object) -> frozenset[int]:
     if not isinstance(without, Sequence) or isinstance(without, (str, bytes)):
         checks.invalid(f"without must be a list of seqs or results, not {type(without).__name__}")
     head = core.engine.reader.current_head()
-    for seq in without:
+    for seq in cast("Sequence[object]", without):
         if isinstance(seq, int) and not 0 < seq <= head:
             raise InvalidInput(f"without names seq {seq}, which is not in this log: it runs from 1 to {head}")
     seqs = sorted(core.sources(tuple(cast("Sequence[object]", without))))

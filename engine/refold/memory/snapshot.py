@@ -726,8 +726,8 @@ def _evicted_messages(
     """Yield the messages that the budget pushed out; clearing a window evicts nothing."""
     if isinstance(event, (MessageAppended, MessageReplaced, WindowResized)):
         yield from (message for message_id, message in left.items() if message_id not in live)
-    is_out = isinstance(event, MessageAppended) and event.id not in live
-    if is_out and not _is_orphan(event, chain(left.values(), live.values())):
+    before = chain(left.values(), live.values())
+    if isinstance(event, MessageAppended) and event.id not in live and not _is_orphan(event, before):
         yield Message(event, stamp)
 
 

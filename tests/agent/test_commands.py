@@ -1,5 +1,8 @@
 """Explicit memory commands: the phrases, and what they leave of a message."""
 
+import json
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -320,6 +323,37 @@ NOTHING = [
     *("Never been there before, but it must be great!", "Never heard of it.", "Never tried it? Can't blame you."),
     "what do you know about lifetimes in Rust?",
 ]
+
+
+KINDS = {RememberCommand: "remember", ForgetCommand: "forget", RecallCommand: "query", WithholdCommand: "withhold"}
+SENTENCES = [
+    json.loads(line)
+    for line in Path(__file__).with_name("sentences").joinpath("commands.jsonl").read_text("utf-8").splitlines()
+]
+# How many of about 330 sentences a part are missed, are taken for what they are not, and are kept without what matters.
+# The patterns were written beside the first part; of the third, only the false alarms were looked at.
+MISSED_MAX = {"first": 3, "second": 75, "third": 43}
+FALSE_MAX = {"first": 1, "second": 4, "third": 0}
+
+
+def error_of(line: dict[str, Any]) -> str:
+    """What is wrong with the command that is found in a sentence; empty if nothing is."""
+    command = detect_memory_command(line["text"])
+    kind = None if command is None else KINDS[type(command)]
+    if kind != line["kind"]:
+        return "missed" if kind is None else "false"
+    is_held = not isinstance(command, RememberCommand) or line["holds"].lower() in command.content.lower()
+    return "" if is_held else "missed"
+
+
+@pytest.mark.parametrize("part", MISSED_MAX)
+def test_sentences_of_other_people_are_understood(part: str) -> None:
+    """Each part is by another author, who did not know the patterns; half of it asks nothing of the memory."""
+    errors = [(error, line) for line in SENTENCES if line["part"] == part and (error := error_of(line))]
+    for error, line in errors:
+        print(error, line["lang"], line["kind"], repr(line["text"]))  # noqa: T201 - shown if the test fails
+    counts = Counter(error for error, _ in errors)
+    assert (counts["missed"] <= MISSED_MAX[part], counts["false"] <= FALSE_MAX[part]) == (True, True), counts
 
 
 @pytest.mark.parametrize(("text", "content"), REMEMBERED)

@@ -1,10 +1,10 @@
 """Memory commands: user messages that ask to remember, forget or look up, detected without a model. Pure.
 
-A message is a command only if it starts with one of the phrases below, preceded at most by polite words, or in Japanese
-ends with one. "Remember" without "that" is a command only before a plain statement. Forget phrases are matched before
-recall phrases, and those before remember phrases, so that "stop remembering" never counts as "remember". A question
-looks up at most: "Always wear a helmet?" is no rule. "Forget that" is a command only before a statement: "forget that
-plan" speaks of what was just said.
+First a message is read as a whole, which starts with one of the phrases below, preceded at most by polite words, or in
+Japanese ends with one. If it does not, its sentences are read (`refold.agent.requests`). "Remember" without "that" is a
+command only before a plain statement. Forget phrases are matched before recall phrases, and those before remember
+phrases, so that "stop remembering" never counts as "remember". A question looks up at most: "Always wear a helmet?" is
+no rule. "Forget that" is a command only before a statement: "forget that plan" speaks of what was just said.
 """
 
 import re
@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from refold import checks
+from refold.agent.requests import STATED, VERBS, MemoryRequest, find_request, is_withheld
 
 COMMAND_IMPORTANCE: Final = 0.95  # What a user asks to remember matters more than what a model finds.
 
@@ -123,36 +124,6 @@ _LAUGH_CHARS_MAX: Final = 40
 _LAUGH: Final = re.compile(
     r"(?:\b(?:(?:ha|he){2,}h?|lol|lmao|rofl)|[:;]-?[)D]|[\U0001f600-\U0001f606\U0001f923])\s*\Z", re.IGNORECASE
 )
-# Statements after "remember" without "that": what I or we, or something of ours, is or does. Stories and questions
-# start differently: "remember the time we", "remember I told you", "remember my name".
-_OUR_VERBS: Final = (
-    r"(?:am|are|have(?!\s+(?:been|told|said|asked|mentioned|shown|given|seen|done|met|had)\b)|was\s+born|own|like|love|"
-    r"hate|prefer|want|need|use|live|work|eat|drink|speak|meet|run|build|test|write|keep|store|host|support|release|"
-    r"ship|deploy|follow|can|cannot|must|should|will|do\s+not|would\s+(?:like|prefer|rather)|"
-    r"(?:are|do|ca|wo|should|must)n['\u2019]t)\b"
-)
-_VERBS: Final = (
-    r"(?:(?:is|are|was|were|has|have|cannot|should|always|never|(?:do|does)\s+not|"
-    r"(?:is|are|was|were|do|does|ca|wo|should|must|has|have)n['\u2019]t)\b|"
-    r"(?:can|must|will)\b(?!\s+(?:of|for|in|on|at|by|with|to)\b)|"
-    r"(?:needs?|uses?|prefers|likes|loves|hates|wants|lives|works|runs|starts|ends|opens|closes|costs|expires)\b"
-    r"(?!\s+(?:of|for)\b))"
-)
-_NOUN: Final = (
-    r"(?!(?:i|you|he|she|it|we|they|me|us|him|her|them|my|your|his|our|their|its|the|an?|th(?:is|at|ese|ose)|who|whom|"
-    r"whose|which|what|when|where|why|how|if)\b)[\w'\u2019-]+"
-)
-# "The meeting time is" is a statement; "the first time Anna was" starts a story.
-_MOMENT: Final = (
-    r"(?:time|moment|occasion|day|night|morning|evening|afternoon|week|weekend|month|summer|winter|year)s?\b"
-)
-_STATED: Final = re.compile(
-    r"remember[\s,]+(?:(?:i|we)(?:['\u2019](?:m|re|ll|d\s+(?:like|prefer|rather))|"
-    rf"\s+(?:(?:always|never|usually|only|also|still|now|just|really)\s+){{0,2}}{_OUR_VERBS})|"
-    r"(?:my|our|the)\s+(?:(?:(?:and|of|for|in|on|at|to|from|with|by)\s+(?:my|our|your|the|an?)|"
-    rf"(?!{_MOMENT}){_NOUN})\s+){{0,6}}{_NOUN}(?:\s+and\s+i)?\s+{_VERBS})\s+\w",
-    re.IGNORECASE,
-)
 # After "forget that", a statement begins with a word that cannot follow a demonstrative, or has a verb soon after its
 # first noun. "That plan", "that question I asked" and "that, let us go on" mean what was just said.
 _SUBJECT: Final = (
@@ -178,8 +149,8 @@ _TERM: Final = r"[\w'\u2019.+#&/`*-]+"  # A word, or a name such as node.js, C++
 _NAME: Final = r"(?-i:[A-Z])[\w'\u2019.&-]*"
 _STATEMENT: Final = re.compile(
     rf"[\"'\u201c\u2018(]*+(?:{_SUBJECT}|{_PLURAL}|"
-    rf"(?!{_BREAKING}){_TERM}\s+(?:(?!{_BREAKING}){_TERM}\s+){{0,3}}?(?:{_VERBS}|{_ENDING_S}|{_MODAL}|{_PAST})|"
-    rf"{_NAME}(?:,?\s+(?:and\s+|of\s+)?{_NAME}){{0,3}}\s+(?:{_VERBS}|{_MODAL}|{_BARE_VERBS}|[a-z]+ed\b)|"
+    rf"(?!{_BREAKING}){_TERM}\s+(?:(?!{_BREAKING}){_TERM}\s+){{0,3}}?(?:{VERBS}|{_ENDING_S}|{_MODAL}|{_PAST})|"
+    rf"{_NAME}(?:,?\s+(?:and\s+|of\s+)?{_NAME}){{0,3}}\s+(?:{VERBS}|{_MODAL}|{_BARE_VERBS}|[a-z]+ed\b)|"
     r"[\u3041-\u30ff\u3400-\u9fff\uac00-\ud7af])",
     re.IGNORECASE,
 )
@@ -267,12 +238,14 @@ _CHINESE_QUESTION: Final = ("\u5417", "\u55ce")
 _CHINESE: Final = (
     (
         re.compile(
-            "(?:\u8bf7|\u8acb)?(?:\u5fd8\u8bb0|\u5fd8\u8a18|\u5fd8\u6389|\u5fd8\u4e86)(?:\u5173\u4e8e|\u95dc\u65bc)"
+            "(?:\u8bf7|\u8acb)?(?:\u5fd8\u8bb0|\u5fd8\u8a18|\u5fd8\u6389|\u5fd8\u4e86(?=\u6211|\u5173\u4e8e|\u95dc\u65bc))(?:\u5173\u4e8e|\u95dc\u65bc)"
         ),
         "forget about",
     ),
     (
-        re.compile("(?:\u8bf7|\u8acb)?(?:\u5fd8\u8bb0|\u5fd8\u8a18|\u5fd8\u6389|\u5fd8\u4e86)"),
+        re.compile(
+            "(?:\u8bf7|\u8acb)?(?:\u5fd8\u8bb0|\u5fd8\u8a18|\u5fd8\u6389|\u5fd8\u4e86(?=\u6211|\u5173\u4e8e|\u95dc\u65bc))"
+        ),
         "forget",
     ),
     (
@@ -289,7 +262,7 @@ _CHINESE: Final = (
     ),
     (
         re.compile(
-            "(?:\u8bf7|\u8acb)?\u4f60?(?:\u8bb0\u4f4f|\u8a18\u4f4f|\u8bb0\u4e0b|\u8a18\u4e0b|\u522b\u5fd8\u4e86|\u5225\u5fd8\u4e86|\u4e0d\u8981\u5fd8\u8bb0|\u4e0d\u8981\u5fd8\u8a18)|(?:\u8bf7|\u8acb)\u4f60?(?:\u8bb0\u5f97|\u8a18\u5f97)"
+            "(?:\u8bf7|\u8acb)?\u4f60?(?:\u8bb0\u4f4f|\u8a18\u4f4f|\u8bb0\u4e0b|\u8a18\u4e0b|(?:\u522b\u5fd8\u4e86|\u5225\u5fd8\u4e86|\u4e0d\u8981\u5fd8\u8bb0|\u4e0d\u8981\u5fd8\u8a18)(?=[^\u3002\uff01\uff1f\n]{0,12}(?:\u6211|\u54b1|\u662f)))|(?:\u8bf7|\u8acb)\u4f60?(?:\u8bb0\u5f97|\u8a18\u5f97)"
         ),
         "remember",
     ),
@@ -429,15 +402,15 @@ _COMMANDS: Final[tuple[tuple[re.Pattern[str], Callable[[str, str, str], MemoryCo
 def detect_memory_command(text: str) -> MemoryCommand | None:
     """Parse a message as a memory command, or return `None`.
 
-    The message must start with the phrase, in any case, after spaces and polite words; after a quotation mark it is not
-    a command. Spaces and full stops are removed from the end of the text after the phrase. "Note" and rules such as
-    "never" are commands only in one short paragraph, and forgetting only in one line. "Remember" needs no "that" before
-    a statement about what I, we, or my, our and the things are. A request not to remember a message is one, too, at its
-    beginning or end, also of a question. Any other question changes nothing, unless it is a request
-    ("can you ...?", "..., okay?"). English, Chinese and Japanese are supported. Raises `InvalidInput` if the message is
-    not text, and `LimitExceeded` if it is over `VALUE_BYTES_MAX`. A question that follows what to remember is no part
-    of it. "Forget that" needs a statement: "forget that plan" means what was just said. A question about oneself alone
-    asks for everything.
+    A request can stand in any sentence of a message of up to 1,500 characters, and at the start of a longer one; what
+    is quoted is no request. "Remember that", said after something, means what was said before it. Spaces and full stops
+    are removed from the end of the text. "Note" and rules such as "never" are commands only in one short paragraph, and
+    forgetting only in one line. "Remember" needs no "that" before a statement about what I, we, or my, our and the
+    things are. A request not to remember a message comes before all others. Any other question changes nothing, unless
+    it is a request ("can you ...?", "..., okay?"). English, Chinese and Japanese are supported. Raises `InvalidInput`
+    if the message is not text, and `LimitExceeded` if it is over `VALUE_BYTES_MAX`. A question that follows what to
+    remember is no part of it. "Forget that" needs a statement: "forget that plan" means what was just said. A question
+    about oneself alone asks for everything.
 
     >>> detect_memory_command("Please remember that the tests need Docker.")
     RememberCommand(content='the tests need Docker', importance=0.95)
@@ -462,14 +435,39 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
     if polite is not None:
         said, whole = said[polite.end() :], whole[polite.end() :]
         is_request |= "you" in polite.group().lower()
-    if _is_withheld(whole, is_asked=not is_request and said.rstrip()[-1:] in _QUESTION_MARKS):
+    if is_withheld(text) or _is_withheld(whole, is_asked=not is_request and said.rstrip()[-1:] in _QUESTION_MARKS):
         return WithholdCommand()
     command = _parse_command(said, whole)
     if isinstance(command, RememberCommand):
         is_asked = tag is None and said.rstrip()[-1:] in _QUESTION_MARKS
         command = RememberCommand(_without_questions(command.content, is_asked=is_asked), command.importance)
     is_request |= whole.startswith(_CHINESE_PLEASE)
-    return None if not is_request and not isinstance(command, RecallCommand) and _is_question(said, whole) else command
+    if command is None or (not is_request and not isinstance(command, RecallCommand) and _is_question(said, whole)):
+        return _command_of(find_request(text, _parse_phrase))
+    return command
+
+
+_ALL: Final = re.compile(r"(?:everything|anything|all)\b", re.IGNORECASE)
+
+
+def _parse_phrase(clause: str) -> MemoryRequest | None:
+    """Parse a clause that is not the beginning of the message, where notes and rules are mostly talk."""
+    for pattern, command in _COMMANDS:
+        match = pattern.match(clause)
+        if match is not None and pattern not in (_NOTE, _RULE):
+            found = command(match.group(), _GAP.sub("", clause[match.end() :], count=1), clause)
+            if isinstance(found, ForgetCommand) and not _ALL.match(found.query):
+                return MemoryRequest("forget about" if found.is_subject else "forget", found.query)
+            return MemoryRequest("remember", found.content) if isinstance(found, RememberCommand) else None
+    return None
+
+
+def _command_of(request: MemoryRequest | None) -> MemoryCommand | None:
+    if request is None:
+        return None
+    if request.kind == "forget" and _JUST_SAID.match(request.content):
+        return None
+    return _make_command(request.kind, request.content)
 
 
 def _without_questions(content: str, *, is_asked: bool) -> str:
@@ -496,7 +494,7 @@ def _parse_command(said: str, whole: str) -> MemoryCommand | None:
             if pattern in (_NOTE, _RULE) and _BREAK.search(whole) and said.rstrip()[-1:] in _QUESTION_MARKS:
                 return None  # It asks about pasted text.
             return command(match.group(), _GAP.sub("", whole[match.end() :], count=1), whole)
-    if _STATED.match(whole):
+    if STATED.match(whole):
         return RememberCommand(_GAP.sub("", whole[len("remember") :], count=1))
     return _parse_foreign(whole)
 
@@ -527,6 +525,11 @@ def _parse_foreign(whole: str) -> MemoryCommand | None:
     return None
 
 
+_THIS: Final = re.compile(
+    "[\u3053\u305d\u3042](?:\u308c|\u306e.{0,3})|[\u8fd9\u9019\u90a3].{0,3}|\u5b83|.{0,2}\u540d\u5b57"
+)
+
+
 def _make_command(kind: str, payload: str) -> MemoryCommand | None:
     payload = _GAP.sub("", payload, count=1).strip(_EDGES)
     if kind in ("preferences", "query"):
@@ -535,4 +538,4 @@ def _make_command(kind: str, payload: str) -> MemoryCommand | None:
         is_just_said = _DEMONSTRATIVE.match(payload)
         payload = _CHINESE_MATTER.sub("", payload)
         return None if is_just_said else _forget_command(payload, is_subject=kind == "forget about")
-    return _remember_command(payload)
+    return None if _THIS.fullmatch(payload) else _remember_command(payload)

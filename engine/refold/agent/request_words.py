@@ -426,7 +426,8 @@ _JA_WITHHOLD: Final = """
 
 _NAME: Final = re.compile(r"(?<!\?P)<([a-z ]+)>")
 _DEPTH: Final = 3  # Groups name others.
-_TABLES: Final = {
+# Where a request begins, and anywhere in a sentence.
+_AT_START: Final = {
     "remember": _REMEMBER,
     "remember own": _REMEMBER_OWN,
     "remember asked": _REMEMBER_ASKED,
@@ -436,17 +437,25 @@ _TABLES: Final = {
     "standing": _STANDING,
     "forget fact": _FORGET_FACT,
     "forget": _FORGET,
-    "forget within": _FORGET_WITHIN,
     "forget back": _FORGET_BACK,
-    "held": _HELD,
     "asking": _ASKING,
-    "of memory": _OF_MEMORY,
-    "knows": _KNOWS,
     "preferences": _PREFERENCES,
-    "own": _OWN,
-    "topic": _TOPIC,
     "self": _SELF,
     "withhold": _WITHHOLD,
+    "ja remember": _JA_REMEMBER,
+    "ja remember after": _JA_REMEMBER_AFTER,
+    "ja kept": _JA_KEPT,
+    "ja filler": _JA_FILLER,
+    "ja this": _JA_THIS,
+    "ja whole": _JA_WHOLE,
+}
+_WITHIN: Final = {
+    "forget within": _FORGET_WITHIN,
+    "held": _HELD,
+    "of memory": _OF_MEMORY,
+    "knows": _KNOWS,
+    "own": _OWN,
+    "topic": _TOPIC,
     "unsaved": _UNSAVED,
     "private": _PRIVATE,
     "not kept": _NOT_KEPT,
@@ -462,16 +471,10 @@ _TABLES: Final = {
     "zh talk": _ZH_TALK,
     "zh open": _ZH_OPEN,
     "zh withhold": _ZH_WITHHOLD,
-    "ja remember": _JA_REMEMBER,
-    "ja remember after": _JA_REMEMBER_AFTER,
-    "ja kept": _JA_KEPT,
-    "ja filler": _JA_FILLER,
     "ja back": _JA_BACK,
     "ja not": _JA_NOT,
-    "ja this": _JA_THIS,
     "ja standing": _JA_STANDING,
     "ja forget": _JA_FORGET,
-    "ja whole": _JA_WHOLE,
     "ja recall": _JA_RECALL,
     "ja asked": _JA_ASKED,
     "ja own": _JA_OWN,
@@ -490,8 +493,8 @@ def patterns() -> dict[str, tuple[re.Pattern[str], ...]]:
     """Return the patterns of each table, in its order."""
     groups = dict(line.split(" = ", 1) for line in _lines(_GROUPS))
     compiled: dict[str, tuple[re.Pattern[str], ...]] = {}
-    for table, text in _TABLES.items():
-        lines = _lines(text)
+    for table, text in (_AT_START | _WITHIN).items():
+        lines = [rf"\A(?:{line})" for line in _lines(text)] if table in _AT_START else _lines(text)
         for _ in range(_DEPTH):
             lines = [_NAME.sub(lambda name: groups[name.group(1)], line) for line in lines]
         compiled[table] = tuple(re.compile(line, re.IGNORECASE) for line in lines)

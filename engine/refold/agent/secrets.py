@@ -6,7 +6,9 @@ as a whole, but of a message only the secret is masked, so that the rest of it c
 
 import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+from refold.agent.spoken_secrets import Secret, is_placeholder, spoken_secrets
 
 # Before a keyword. Names of environment variables join words with underscores, which `\b` treats as word characters.
 _BEGINS: Final = r"(?<![A-Za-z0-9])"
@@ -22,7 +24,7 @@ def _middle(prepositions: str, verbs: str, stops: str) -> str:
     """
     return (
         rf"(?![A-Za-z0-9])(?:[\"'\]*`]{{0,3}}|\s(?:{_NOW})|\s(?:{prepositions})(?:(?!{stops})[^\n:=]){{1,40}}?)\s*+"
-        rf"(?:(?:{verbs})(?!\w)(?:\s(?:{_NOW})(?!\w))?(?:\s*+:)?|:=|[=:：是は는은])[*`]{{0,3}}\s*+[\"'`*]{{0,3}}"
+        rf"(?:(?<![A-Za-z])(?:{verbs})(?!\w)(?:\s(?:{_NOW})(?!\w))?(?:\s*+:)?|:=|[=:：是は는은])[*`]{{0,3}}\s*+[\"'`*]{{0,3}}"
     )
 
 
@@ -215,13 +217,15 @@ _SHORT_SHAPES: Final = (
 )
 
 
-def _is_secret(kind: str, text: str, before: str) -> bool:
-    """Return whether what has the shape of a secret is one, given also with what stands before it.
+def _is_postal(text: str, start: int, end: int) -> bool:
+    before = text[max(start - _ADDRESS_CHARS, 0) : start]
+    return _POSTAL.fullmatch(text, start, end) is not None and _ADDRESS.search(before) is not None
 
-    The last digit of a card number checks the others.
-    """
-    if kind == _A_PIN:
-        return _POSTAL.fullmatch(text) is None or _ADDRESS.search(before) is None
+
+def _is_secret(kind: str, text: str) -> bool:
+    """Return whether what has the shape of a secret is one. The last digit of a card number checks the others."""
+    if kind in {"a password", "a password in an address"}:
+        return not is_placeholder(text.rpartition(":")[2].removesuffix("@") if kind.endswith("address") else text)
     if kind != _CARD:
         return True
     digits = [int(char) for char in reversed(text) if char.isdecimal()]
@@ -252,31 +256,29 @@ def mask_secrets(text: str) -> str:
     >>> mask_secrets("My password is 'hunter22', and the flight leaves at 9.")
     "My password is '[a password, not shown]', and the flight leaves at 9."
     """
-    if secret_in(text) is None:
-        return text
     plain = _UNSEEN.sub("", text)
+    secrets = sorted(_secrets(plain))
+    if not secrets:
+        return text
     pieces, end = list[str](), 0
-    for secret in sorted(_secrets(plain)):
+    for secret in secrets:
         if secret.start >= end:
             pieces += plain[end : secret.start], f"[{secret.kind}, not shown]"
         end = max(end, secret.end)
     return "".join((*pieces, plain[end:]))
 
 
-class _Secret(NamedTuple):
-    start: int
-    end: int
-    kind: str
-
-
-def _secrets(text: str) -> Iterator[_Secret]:
+def _secrets(text: str) -> Iterator[Secret]:
     for kind, shape in (*_SHAPES, *_SHORT_SHAPES):
         has_words = "secret" in shape.groupindex  # Around the secret.
         for match in shape.finditer(text):
             start, end = match.span("secret") if has_words else match.span()
-            if not _is_secret(kind, text[start:end], text[max(start - _ADDRESS_CHARS, 0) : start]):
+            if not _is_secret(kind, text[start:end]) or (kind == _A_PIN and _is_postal(text, start, end)):
                 continue
-            yield _Secret(start, _end_of_secret(text, start, end) if has_words else end, kind)
+            yield Secret(start, _end_of_secret(text, start, end) if has_words else end, kind)
+    for secret in spoken_secrets(text):
+        if secret.kind != _A_PIN or not _is_postal(text, secret.start, secret.end):
+            yield secret
 
 
 def _end_of_secret(text: str, start: int, end: int) -> int:

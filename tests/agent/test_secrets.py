@@ -1,7 +1,10 @@
 """Secrets as they stand in files and sentences, and sentences that only speak of them."""
 
 import time
+from collections import Counter
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from refold.agent.secrets import mask_secrets, secret_in
@@ -327,3 +330,100 @@ def test_long_texts_are_looked_through_in_time(text: str) -> None:
     secret_in(text * (200_000 // len(text)))
     mask_secrets(text * (200_000 // len(text)) + "password is hunter22")
     assert time.process_time() - begun < 2
+
+
+SENTENCES = Path(__file__).parent / "sentences" / "secrets.jsonl"
+# What was reached over the sentences of ten languages when the words for secrets were gathered: it may not get worse.
+MISSED_MAX, FALSE_MAX = 0, 0
+
+
+class Sentence(msgspec.Struct, frozen=True):
+    """A sentence, and the value in it that must not be shown again."""
+
+    lang: str
+    text: str
+    secret: str | None
+
+
+def test_secrets_in_sentences_of_ten_languages_are_masked_and_nothing_else() -> None:
+    decode = msgspec.json.Decoder(Sentence).decode
+    missed, false = Counter[str](), Counter[str]()
+    for line in SENTENCES.read_bytes().splitlines():
+        sentence = decode(line)
+        masked = mask_secrets(sentence.text)
+        assert (secret_in(sentence.text) is None) is (masked == sentence.text)
+        if sentence.secret is None and masked != sentence.text:
+            false[sentence.lang] += 1
+            print(f"false, {sentence.lang}: {masked}")
+        elif sentence.secret is not None and sentence.secret in masked:
+            missed[sentence.lang] += 1
+            print(f"missed, {sentence.lang}: {masked}")
+    assert missed.total() <= MISSED_MAX, dict(missed)
+    assert false.total() <= FALSE_MAX, dict(false)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("Der Code für die Garage ist 4471, danke", "Der Code für die Garage ist [a door code, not shown], danke"),
+        ("Enter 3319 at the intercom.", "Enter [a door code, not shown] at the intercom."),
+        ("Visa 4929 1183 0042 7711 exp 09/27", "Visa [a card number, not shown] exp 09/27"),
+        ("le code reçu par SMS est 382910", "le code reçu par SMS est [a verification code, not shown]"),
+        ("codici di backup: 8821-3391", "codici di backup: [a recovery code, not shown]"),
+        ("is Summer2024! a good password?", "is [a password, not shown] a good password?"),
+        ("密码从Maomi11改成Gougou_22了", "密码从[a password, not shown]改成[a password, not shown]了"),
+        ("wifi: HomeNet / Sunny-Day-88", "wifi: HomeNet / [a password, not shown]"),
+    ],
+)
+def test_the_rest_of_a_sentence_stays_readable(text: str, masked: str) -> None:
+    assert mask_secrets(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my password is weak",
+        "use promo code SAVE2024 at the door",
+        "le code promo est NOEL2024",
+        "Der Zahlencode in der Aufgabe hat 4 Stellen",
+        "the door code changed in 2023 and nobody told me",
+        "seed phrase should never be shared with anyone because it gives full access to your wallet",
+        "la clave del éxito es dormir 8 horas",
+        "my phone number is 5551234 and the code is broken",
+        "I moved from Python3 to Python312 and changed my login",
+        "邮编是100080",
+        "密码锁多少钱，299元吗",
+        "スマホの価格は59999円",
+    ],
+)
+def test_numbers_beside_words_for_codes_stay(text: str) -> None:
+    assert mask_secrets(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "door code is ",
+            "code 123 ",
+            "the code for the door is 1",
+            "user / ",
+            "login a / ",
+            "123-",
+            "PIN is 4821 and ",
+        ),
+        *(
+            "change from a1234 to ",
+            "seed phrase: " + "apple " * 9,
+            "a1234 as my ",
+            "unlocks with ",
+            "wifi key ",
+            "密码从",
+            "暗証番号は",
+        ),
+    ],
+)
+def test_long_sentences_are_looked_through_in_time(text: str) -> None:
+    begun = time.process_time()
+    mask_secrets(text * (200_000 // len(text)))
+    assert time.process_time() - begun < 4

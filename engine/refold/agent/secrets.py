@@ -44,6 +44,11 @@ _SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\
 _PLAIN: Final = (
     "stored|kept|in|not|required|the|a|an|hashed|rotated|must|never|always|changed|reset|set|read|sent|shared|"
     "encrypted|generated|validated|checked|optional|managed|injected|provided|needed|valid|invalid|too|at|from|only|"
+    "weak|strong|wrong|right|correct|incorrect|long|short|safe|secure|saved|easy|hard|empty|missing|same|still|also|just|really|"
+    "very|so|probably|different|hidden|visible|good|bad|leaked|compromised|simple|complex|case-sensitive|rejected|accepted|"
+    "working|fine|ok|okay|being|going|gone|yes|no|here|there|this|that|what|why|how|on|under|with|about|longer|shorter|"
+    "already|currently|usually|probably|actually|written|known|lost|like|your|our|their|part|case|more|less|better|enough|"
+    "something|nothing|unknown|out|up|off|now|"
     "asked|expired|bcrypt|argon2?|scrypt|salted|string|text|str|bytes|null|none|true|false|undefined"
 )
 
@@ -87,20 +92,22 @@ _SHAPES: Final = (
         "a private key",
         re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY(?:.*?-----END [A-Z ]*PRIVATE KEY(?:-----)?|.*)", re.DOTALL),
     ),
-    ("an AWS access key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
+    ("an AWS access key", re.compile(r"(?<![A-Za-z0-9_])(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9_])")),
     (
         "a provider's API key",
-        re.compile(r"\b(?:sk|pk|rk)[-_](?=[a-zA-Z_-]{0,300}\d)(?:[A-Za-z0-9]{1,32}[-_]){0,8}[A-Za-z0-9]{16,}"),
+        re.compile(
+            r"(?<![A-Za-z0-9_])(?:sk|pk|rk)[-_](?=[a-zA-Z_-]{0,300}\d)(?:[A-Za-z0-9]{1,32}[-_]){0,8}[A-Za-z0-9]{16,}"
+        ),
     ),
-    ("a GitHub token", re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})")),
-    ("a GitLab token", re.compile(r"\bglpat-[A-Za-z0-9_-]{16,}")),
-    ("a Slack token", re.compile(r"\b(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{8,}")),
+    ("a GitHub token", re.compile(r"(?<![A-Za-z0-9_])(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})")),
+    ("a GitLab token", re.compile(r"(?<![A-Za-z0-9_])glpat-[A-Za-z0-9_-]{16,}")),
+    ("a Slack token", re.compile(r"(?<![A-Za-z0-9_])(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{8,}")),
     (
         "a service's token",
         re.compile(
-            r"\b(?:(?:whsec_|dop_v1_|shp(?:at|ca|pa|ss)_|gsk_|xai-|lin_api_|ntn_|sbp_|r8_|pplx-|NRAK-|AGE-SECRET-KEY-1)"
+            r"(?<![A-Za-z0-9_])(?:(?:whsec_|dop_v1_|shp(?:at|ca|pa|ss)_|gsk_|xai-|lin_api_|ntn_|sbp_|r8_|pplx-|NRAK-|AGE-SECRET-KEY-1)"
             r"(?=[A-Za-z]{0,64}\d)[A-Za-z0-9]{20,}|(?:GOCSPX-|dckr_pat_|ATATT3|hvs\.)(?=[A-Za-z_-]{0,64}\d)[\w-]{20,}|"
-            r"\d{8,10}:[A-Za-z0-9_-]{35}(?![\w-])|SK[0-9a-f]{32}(?!\w))"
+            r"\d{8,10}:[A-Za-z0-9_-]{34,40}(?![A-Za-z0-9_-])|SK[0-9a-f]{32}(?![A-Za-z0-9_]))"
         ),
     ),
     (
@@ -109,16 +116,19 @@ _SHAPES: Final = (
             r"hooks\.slack\.com/services/[\w/-]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|[?&]sig=[\w%+/=-]{20,}"
         ),
     ),
-    ("a Google API key", re.compile(r"\bAIza[0-9A-Za-z_-]{30,}")),
+    ("a Google API key", re.compile(r"(?<![A-Za-z0-9_])AIza[0-9A-Za-z_-]{30,}")),
     ("a JSON web token", re.compile(_SIGNED)),
     ("a bearer token", re.compile(r"\bbearer\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", re.IGNORECASE)),
-    ("a token of a registry", re.compile(r"\b(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,})")),
-    ("an OAuth token", re.compile(r"\bya29\.[A-Za-z0-9_-]{16,}")),
-    ("a mail service's key", re.compile(r"\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}")),
+    (
+        "a token of a registry",
+        re.compile(r"(?<![A-Za-z0-9_])(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,})"),
+    ),
+    ("an OAuth token", re.compile(r"(?<![A-Za-z0-9_])ya29\.[A-Za-z0-9_-]{16,}")),
+    ("a mail service's key", re.compile(r"(?<![A-Za-z0-9_])SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}")),
     ("basic credentials", re.compile(r"\b(?i:basic)\s+(?=[a-z+/]*[A-Z0-9])[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9+/])")),
     (
         "a password in an address",
-        re.compile(r"\b[a-z][a-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/]{1,256}@", re.IGNORECASE),
+        re.compile(r"(?<![A-Za-z0-9_])[a-z][a-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/]{1,256}@", re.IGNORECASE),
     ),
     (
         "a password",

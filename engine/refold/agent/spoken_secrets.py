@@ -140,7 +140,7 @@ _TALK: Final = re.compile(rf"(?:{words.TALK})(?!\w)", re.IGNORECASE)
 
 # Numbers.
 _CODE: Final = (
-    rf"(?:(?<![A-Za-z0-9])(?:[a-zà-ÿ-]{{0,20}}?)(?:{words.CODE_WORD})(?![{words.LETTER}])|"
+    rf"(?:(?:{words.CODE_WORD})(?![{words.LETTER}])|"  # Also at the end of a compound.
     r"[密号]?[码碼]|口令|コード|番号|ナンバー|パス)"
 )
 _CJK_LEAD: Final = {

@@ -175,7 +175,7 @@ _NEAR: Final = tuple(
             "a verification code",
             _with_code(words.VERIFY),
             _CODE,
-            r"(?:G-)?\d{4,8}|\d{3}[ -]\d{3,4}|(?![A-Z]{3,}\d{1,4}\Z)[A-Z0-9]{5,8}",
+            r"(?:G-)?\d{4,8}|\d{3}[ -]\d{3,4}|(?![A-Z]{3,7}\d{1,4}\Z)[A-Z0-9]{5,8}",
         ),
         ("a door code", _with_code(words.PLACE), _CODE, ".*"),
         ("a door code", _whole(words.BOX), "", r"[\d #*-]{3,12}|[\dA-F]{4,6}"),

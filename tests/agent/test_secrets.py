@@ -333,30 +333,35 @@ def test_long_texts_are_looked_through_in_time(text: str) -> None:
 
 
 SENTENCES = Path(__file__).parent / "sentences" / "secrets.jsonl"
-# What was reached over the sentences of ten languages when the words for secrets were gathered: it may not get worse.
-MISSED_MAX, FALSE_MAX = 0, 0
+# How many of about 310 sentences a part are missed, and are taken for what they are not. The words were gathered beside
+# the first part; the second is by another author, and nothing was changed for it.
+MISSED_MAX = {"first": 0, "second": 21}
+FALSE_MAX = 0
 
 
 class Sentence(msgspec.Struct, frozen=True):
     """A sentence, and the value in it that must not be shown again."""
 
+    part: str
     lang: str
     text: str
     secret: str | None
 
 
-def test_secrets_in_sentences_of_ten_languages_are_masked_and_nothing_else() -> None:
+@pytest.mark.parametrize("part", MISSED_MAX)
+def test_secrets_in_sentences_of_ten_languages_are_masked_and_nothing_else(part: str) -> None:
     decode = msgspec.json.Decoder(Sentence).decode
     missed, false = list[tuple[str, str]](), list[tuple[str, str]]()
-    for line in SENTENCES.read_bytes().splitlines():
-        sentence = decode(line)
+    for sentence in map(decode, SENTENCES.read_bytes().splitlines()):
+        if sentence.part != part:
+            continue
         masked = mask_secrets(sentence.text)
         assert (secret_in(sentence.text) is None) is (masked == sentence.text)
         if sentence.secret is None and masked != sentence.text:
             false.append((sentence.lang, masked))
         elif sentence.secret is not None and sentence.secret in masked:
             missed.append((sentence.lang, masked))
-    assert len(missed) <= MISSED_MAX, (Counter(lang for lang, _ in missed), missed)
+    assert len(missed) <= MISSED_MAX[part], (Counter(lang for lang, _ in missed), missed)
     assert len(false) <= FALSE_MAX, (Counter(lang for lang, _ in false), false)
 
 

@@ -839,12 +839,12 @@ def test_metadata_is_held_by_the_log_and_shown_to_no_model(memory: Memory) -> No
 @pytest.mark.parametrize("field", ["name", "tool_calls", "injected"])
 def test_what_else_a_message_carries_is_shown_with_it(memory: Memory, field: str) -> None:
     chat = memory.conversation("c")
-    words: dict[str, Any] = {
+    carried: dict[str, dict[str, Any]] = {
         "name": {"name": "gluten-free"},
         "tool_calls": {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": '{"q": "gluten-free"}'}}]},
         "injected": {"metadata": {INJECTED_KEY: {"text": "gluten-free"}}},
-    }[field]
-    chat.append("assistant" if field == "tool_calls" else "user", "hello", **words)
+    }
+    chat.append("assistant" if field == "tool_calls" else "user", "hello", **carried[field])
     reply = chat.append("assistant", "Noted.")
     assert [turn.answer for turn in memory.influence("gluten-free").turns] == [reply.seq]
 

@@ -268,7 +268,7 @@ def _passwords(text: str, lowered: str) -> Iterator[tuple[int, int]]:
                 yield from _strong_span(match, "secret")
     if _has(lowered, words.CHANGE_STEMS):
         for match in _FROM_TO.finditer(text):
-            yield from _changed(text, match)
+            yield from _spans_of_change(text, match)
     if _has(lowered, ("/", "|")) and _has(lowered, words.LOGIN_STEMS):
         for match in _PAIR.finditer(text):
             if _is_random(_trim(match["secret"])):
@@ -327,7 +327,7 @@ def _value_at(text: str, begin: int) -> str:
     return _trim(match[0]) if match else ""
 
 
-def _changed(text: str, match: re.Match[str]) -> Iterator[tuple[int, int]]:
+def _spans_of_change(text: str, match: re.Match[str]) -> Iterator[tuple[int, int]]:
     nearby = text[max(match.start() - 120, 0) : match.end() + 120]
     for old, new in (("old", "secret"), ("old2", "secret2"), ("old3", "secret3")):
         is_change = match[new] and _is_strong(_trim(match[new])) and _ABOUT_ACCESS.search(nearby)

@@ -320,15 +320,15 @@ _AFTER: Final = (
 @cache
 def _patterns() -> dict[str, re.Pattern[str]]:
     texts = ((USER, _USER), (PAST, _PAST), (RESUME, _RESUME))
-    return {name: _compiled(text, f"(?: (?:{_AFTER})){{0,4}}") for name, text in texts}
+    return {name: _compile_shapes(text, f"(?: (?:{_AFTER})){{0,4}}") for name, text in texts}
 
 
 @cache
 def _resumed() -> re.Pattern[str]:
-    return _compiled(_RESUMED, " (.+)")
+    return _compile_shapes(_RESUMED, " (.+)")
 
 
-def _compiled(text: str, ending: str) -> re.Pattern[str]:
+def _compile_shapes(text: str, ending: str) -> re.Pattern[str]:
     lines = text.replace("\n  ", "").strip().split("\n")
     shapes = "|".join(line for line in lines if not line.startswith("#"))
     shape = f"(?:(?:{_BEFORE}) ){{0,4}}(?:{shapes}){ending}"

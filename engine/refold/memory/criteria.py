@@ -37,9 +37,9 @@ def criteria_of(query: str, *, opens: bool = False) -> Criteria:
     query = query if len(query) <= 2 * _QUERY_CHARS else f"{query[:_QUERY_CHARS]} {query[-_QUERY_CHARS:]}"
     text, asks = terms.strip_contractions(query), terms.is_question(query)
     if topic := questions.resumed_topic(text):
-        found = dict.fromkeys([*terms.words_of(terms.subject_of(topic))[0], *names.names_in(text)])
-        if found:
-            return Criteria(tuple(found), topic, is_question=True, is_resumed=True)
+        words = tuple(dict.fromkeys([*terms.words_of(terms.subject_of(topic))[0], *names.names_in(text)]))
+        if words:
+            return Criteria(words, topic, is_question=True, is_resumed=True)
     if terms.is_small_talk(text):
         return Criteria((), text, asks, "it is small talk")
     found = [*terms.words_of(terms.subject_of(text))[0], *names.names_in(text)]

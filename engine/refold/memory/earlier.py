@@ -101,8 +101,7 @@ class Meaning(NamedTuple):
 
 def meaning_of(core: "Core", query: str) -> Meaning | None:
     """Return the meaning of a query, ``None`` if the embedder fails, which is logged."""
-    from refold.memory.message_vectors import model_of  # noqa: PLC0415 - as below
-    from refold.memory.messages import vector_of  # noqa: PLC0415 - load numpy, which few contexts need
+    from refold.memory.message_vectors import model_of, vector_of  # noqa: PLC0415 - few contexts need them
 
     vector = vector_of(core, query)
     return None if vector is None else Meaning(model_of(core), vector, core.embedding.floor_rate)

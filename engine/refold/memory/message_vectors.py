@@ -9,9 +9,10 @@ import time
 from collections.abc import Iterable, Sequence
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
+from refold.embedders import MissingVectors
 from refold.engine import vectors
 from refold.engine.reader import Reader
 from refold.engine.streams import Stream, split_key
@@ -42,6 +43,19 @@ _STEP_SECONDS: Final = 0.01
 _LOOK_SECONDS: Final = 1.0  # How often the thread checks that its memory still exists.
 _TURNING: Final = (EmbeddingChanged, Forked, Restored, StateImported)
 """The events after which earlier messages may have to be embedded."""
+
+
+def vector_of(core: "Core", query: str) -> Any:
+    """Return the unit vector of a query, or ``None`` if the embedder fails, which is logged."""
+    from refold.index.project import unit  # noqa: PLC0415 - loads numpy, which few contexts need
+
+    try:
+        return unit(core.embedding.of(clip_text(query)).packed)
+    except MissingVectors:
+        raise
+    except Exception as error:  # noqa: BLE001 - an embedder can raise anything; the search then uses words alone
+        core.part(MessageVectors).report(error)
+        return None
 
 
 def model_of(core: "Core") -> VectorModel:

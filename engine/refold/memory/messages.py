@@ -6,7 +6,6 @@ from itertools import islice, takewhile
 from typing import Any, Final, cast
 
 from refold import checks
-from refold.embedders import MissingVectors
 from refold.engine import batch as batches
 from refold.engine.observer import SEARCH, measure
 from refold.engine.scan import EventFilter, Start, starts_of
@@ -17,7 +16,6 @@ from refold.event import Event, ForkDropped, Forked, Recorded, Restored
 from refold.fold import State
 from refold.index import messages as index
 from refold.index.messages import MessageIndex, MessageMatch, MessageView
-from refold.index.project import unit
 from refold.limits import REDO_COUNT_MAX
 from refold.memory import turns
 from refold.memory.core import Core
@@ -30,7 +28,7 @@ from refold.memory.message_indexes import (
     replacements_of,
     rows_of,
 )
-from refold.memory.message_vectors import MessageVectors, clip_text, model_of
+from refold.memory.message_vectors import MessageVectors, model_of, vector_of
 from refold.memory.options import Options
 from refold.memory.snapshot import is_embedded
 from refold.message import ROLES, Message, MessageAppended, MessageReplaced, messages_of, replace_content
@@ -138,17 +136,6 @@ def _search_masks(
         return None
     shown = [look.mask_without(hidden) for look in looks]
     return [own if mask is None else own & mask for own, mask in zip(shown, masks, strict=True)]
-
-
-def vector_of(core: Core, query: str) -> Any:
-    """Return the unit vector of a query, or ``None`` if the embedder fails, which is logged."""
-    try:
-        return unit(core.embedding.of(clip_text(query)).packed)
-    except MissingVectors:
-        raise
-    except Exception as error:  # noqa: BLE001 - an embedder can raise anything; the search then uses words alone
-        core.part(MessageVectors).report(error)
-        return None
 
 
 def _check_roles(roles: object) -> Collection[int] | None:

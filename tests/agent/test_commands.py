@@ -332,7 +332,7 @@ SENTENCES = [
 ]
 # How many of about 330 sentences a part are missed, are taken for what they are not, and are kept without what matters.
 # The patterns were written beside the first part; of the third, only the false alarms were looked at.
-MISSED_MAX = {"first": 3, "second": 75, "third": 43}
+MISSED_MAX = {"first": 3, "second": 76, "third": 42}
 FALSE_MAX = {"first": 1, "second": 4, "third": 0}
 
 

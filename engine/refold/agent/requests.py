@@ -379,9 +379,10 @@ _CHARS_BEFORE: Final = 4  # As `_WORDS_BEFORE`.
 
 def _japanese(sentences: Sequence[str], number: int, *, is_question: bool) -> MemoryRequest | None:
     text = sentences[number]
-    forget = _search("ja forget", text)
+    forget = _match("ja forget", text)
     if forget is not None:
-        return MemoryRequest("forget about", forget.group("what"))
+        # A clause before the last comma gives the reason.
+        return MemoryRequest("forget about", forget.group("what").rstrip("\u3001,").rpartition("\u3001")[2])
     if _search("ja recall", text) and (is_question or _search("ja asked", text)) and _search("ja own", text):
         topic = _search("ja topic", text)
         is_whole = topic is None or patterns()["ja whole"][0].fullmatch(topic.group("what")) is not None

@@ -107,14 +107,14 @@ UNITS: Final = _words(
     en="characters?|chars?|digits?|letters?|words?|days?|years?|times|hours?|minutes?|seconds?|months?|"
     "people|users?|bits?|bytes?|items?|lines?|points?|pins|posts|of|am|pm|km|kg|[kmc]?m|usd|eur|"
     "dollars?|attempts?|tries|requests?|rows",
-    de=r"zeichen|ziffern|stellen|stellig\w*|tage?n?|jahre?n?|uhr|stunden?|minuten?|sekunden?|euro|mal|"
+    de=r"zeichen|ziffern|stellen|stellig\w{0,24}|tage?n?|jahre?n?|uhr|stunden?|minuten?|sekunden?|euro|mal|"
     "versuche?",
     fr="caractères|chiffres|jours?|ans?|heures?|fois|lettres|secondes?|mois|essais?",
     es="caracteres|dígitos|días|años?|horas?|minutos?|veces|segundos?|intentos?",
     it="caratteri|cifre|giorni|anni|ore|minuti|volte|secondi|tentativi",
     pt="caracteres|dígitos|dias|anos|horas|minutos|vezes|segundos|reais",
     nl="tekens|cijfers|dagen|jaar|uur|minuten|keer|seconden|pogingen",
-    pl=r"znak\w*|cyfr\w*|dni|lat|godzin\w*|minut\w*|razy|sekund\w*|prób\w*|zł",
+    pl=r"znak\w{0,24}|cyfr\w{0,24}|dni|lat|godzin\w{0,24}|minut\w{0,24}|razy|sekund\w{0,24}|prób\w{0,24}|zł",
 )
 PHRASE: Final = _words(
     en="seed ?-?phrase|seed words|recovery phrase|mnemonic(?: phrase)?|secret phrase|wallet (?:phrase|"
@@ -125,7 +125,7 @@ PHRASE: Final = _words(
     it="frase (?:di recupero|seed|mnemonica|segreta)|parole (?:di recupero|seed)",
     pt="frase (?:semente|de recuperação|mnemônica|seed|secreta)|palavras de recuperação",
     nl="herstel(?:zin|woorden|frase)|seed-?zin|seed ?woorden",
-    pl=r"fraz[ay] (?:seed|odzyskiwania|zapasow\w+|startow\w+)|słowa odzyskiwania",
+    pl=r"fraz[ay] (?:seed|odzyskiwania|zapasow\w{1,24}|startow\w{1,24})|słowa odzyskiwania",
     zh="助[记記][词詞]|恢[复復](?:短[语語]|助记词)|种子短语",
     ja="シードフレーズ|リカバリー?フレーズ|復元フレーズ|ニーモニック|復元用?の?単語",
 )
@@ -144,7 +144,7 @@ FUNCTION: Final = _words(
 )
 CODE_WORD: Final = _words(
     en="codes?|combination|combo|keypad|passcode",
-    de=r"kombination|zahlenkombi\w*|zahlencode|nummer|kode",
+    de=r"kombination|zahlenkombi\w{0,24}|zahlencode|nummer|kode",
     fr="combinaison|chiffres",
     es="c[óo]digos?|combinación|clave",
     it="codic[ei]|combinazione",
@@ -173,7 +173,7 @@ PLACE: Final = _words(
 DEVICE: Final = _words(
     en="phone|tablet|ipad|iphone|laptop|sim|card|bank|debit|credit|atm|face id|screen|app|watch|device|"
     r"account|voicemail|tv|parental|alarm|visa|mastercard|online banking|\d[- ]?digit",
-    de=r"handy|telefon|tablet|karte|\w{0,12}-?karten?|bank|giro\w*|konto|sim|bildschirm\w{0,8}|app|gerät|ec",
+    de=r"handy|telefon|tablet|karte|\w{0,12}-?karten?|bank|giro\w{0,24}|konto|sim|bildschirm\w{0,8}|app|gerät|ec",
     fr="téléphone|portable|tablette|carte(?: bleue| bancaire)?|cb|banque|sim|écran|appli",
     es="teléfono|móvil|celular|tarjeta|banco|cajero|pantalla|sim|tableta|portátil",
     it="telefono|cellulare|carta|bancomat|banca|schermo|sim|tessera",
@@ -184,24 +184,24 @@ DEVICE: Final = _words(
 VERIFY: Final = _words(
     en="verification|verify|sms|2fa|mfa|otp|one[- ]time|auth(?:entication|enticator)?|confirmation|"
     "security|login|texted|sent me|activation|sign-?in|tan",
-    de=r"bestätigungs?\w*|verifizierungs?\w*|freischalt\w*|einmal\w*|sms|sicherheits\w*|m?tan|"
-    r"aktivierungs\w*|anmelde\w*",
+    de=r"bestätigungs?\w{0,24}|verifizierungs?\w{0,24}|freischalt\w{0,24}|einmal\w{0,24}|sms|sicherheits\w{0,24}|m?tan|"
+    r"aktivierungs\w{0,24}|anmelde\w{0,24}",
     fr="vérification|validation|confirmation|sms|reçu|sécurité|double authentification|activation",
     es="verificación|sms|confirmación|seguridad|activación|llegó|mandaron",
     it="verifica|conferma|sms|sicurezza|otp|attivazione|arrivato",
     pt="verificação|confirmação|sms|segurança|ativação|chegou",
-    nl=r"verificatie\w*|bevestigings\w*|sms|beveiligings\w*|activerings\w*|inlog\w*",
-    pl=r"weryfikac\w+|potwierdz\w+|autoryzac\w+|blik|sms\w*|aktywac\w+|jednorazow\w+",
+    nl=r"verificatie\w{0,24}|bevestigings\w{0,24}|sms|beveiligings\w{0,24}|activerings\w{0,24}|inlog\w{0,24}",
+    pl=r"weryfikac\w{1,24}|potwierdz\w{1,24}|autoryzac\w{1,24}|blik|sms\w{0,24}|aktywac\w{1,24}|jednorazow\w{1,24}",
 )
 BACKUP: Final = _words(
     en="backup|back-up|recovery|rescue|reset",
-    de=r"wiederherstellungs\w*|ersatz\w*|notfall\w*|backup\w*|sicherungs\w*",
+    de=r"wiederherstellungs\w{0,24}|ersatz\w{0,24}|notfall\w{0,24}|backup\w{0,24}|sicherungs\w{0,24}",
     fr="secours|récupération",
     es="respaldo|recuperación|emergencia",
     it="recupero|emergenza|riserva",
     pt="recuperação|reserva|emergência",
-    nl=r"herstel\w*|reserve\w*|nood\w*",
-    pl=r"zapasow\w+|awaryjn\w+|odzyskiwania|ratunkow\w+",
+    nl=r"herstel\w{0,24}|reserve\w{0,24}|nood\w{0,24}",
+    pl=r"zapasow\w{1,24}|awaryjn\w{1,24}|odzyskiwania|ratunkow\w{1,24}",
 )
 PIN: Final = _words(
     en="(?-i:PIN)s?|pin[- ]?(?:code|number)|puk2?|puk[- ]?code",
@@ -215,8 +215,8 @@ PIN: Final = _words(
     pl="pin[- ]?u|kod pin|pinem",
 )
 CVV: Final = _words(
-    en=r"(?:cvv|cvc)2?|(?:three|3|four|4)[- ]digits? (?:code )?(?:\w+ ){0,2}back|(?:three|3|last three|"
-    r"last 3) (?:digits|numbers) (?:on|at) (?:the|its) back(?: of (?:\w+ ){0,3}card)?|"
+    en=r"(?:cvv|cvc)2?|(?:three|3|four|4)[- ]digits? (?:code )?(?:\w{1,24} ){0,2}back|(?:three|3|last three|"
+    r"last 3) (?:digits|numbers) (?:on|at) (?:the|its) back(?: of (?:\w{1,24} ){0,3}card)?|"
     "(?:card )?security code|check digits?",
     de="(?:karten)?prüf(?:ziffer|nummer|zahl)n?|kartenprüfnummer|sicherheitscode|drei ziffern|(?:3|"
     "drei) (?:ziffern|zahlen)",
@@ -247,7 +247,7 @@ CJK: Final = {
 
 CHOSE: Final = (
     "takes|wants|nimmt|will|prend|toma|prende|aceita|neemt|(?:hat|have) (?:den|die)|set|chose|picked|gewählt|genommen|"
-    r"gesetzt|mis|choisi|puse|elegí|messo|scelto|coloquei|escolhi|gekozen|ingesteld|ustawi\w+"
+    r"gesetzt|mis|choisi|puse|elegí|messo|scelto|coloquei|escolhi|gekozen|ingesteld|ustawi\w{1,24}"
 )
 ENTER: Final = _words(
     en="enter|type|type in|dial|punch in|press|key in",
@@ -290,10 +290,10 @@ PLAIN_CAPITALS: Final = _words(
 TALK: Final = _words(
     en="stored|kept|in|not|required|the|an?|hashed|too|never|always|only|on|my|no|very|still|part|what|where|needed|used|"
     "correct|wrong|optional|empty|set|from|also|lost|gone|probably|enough|longer|so",
-    de=r"nicht|zu|ein\w*|der|die|das|im|wichtig|sicher",
-    fr=r"trop|dans|pas|un\w*",
+    de=r"nicht|zu|ein\w{0,24}|der|die|das|im|wichtig|sicher",
+    fr=r"trop|dans|pas|un\w{0,24}",
     es="muy|en|no|demasiado",
-    it=r"nel\w*|non|troppo",
+    it=r"nel\w{0,24}|non|troppo",
     pt="muito|não|na|no",
     nl="te|niet|een|het",
     pl="za|nie|w",
@@ -318,13 +318,13 @@ OWNED: Final = "my|our|his|her|their|your|meine?|unsere?|ma|mon|notre|mi|nuestro
 
 OPENS: Final = _words(
     en="(?:unlocks?|opens?|unlocked|opened)(?: it| up)? (?:with|by|using|via)",
-    de=r"(?:öffnet|entsperr\w*|geht|aufgeht|öffnen|auf)(?: \w+){0,4}? mit",
-    fr=r"(?:s['’]ouvre|se déverrouille|ouvrir|déverrouiller|ouvre|débloque)(?: \w+){0,3}? (?:avec|par)",
-    es=r"(?:abre|desbloquea|abrir|desbloquear)(?: \w+){0,3}? con",
-    it=r"(?:apre|sblocca|aprire|sbloccare)(?: \w+){0,3}? con",
-    pt=r"(?:abre|desbloqueia|abrir|desbloquear)(?: \w+){0,3}? com",
-    nl=r"(?:open|opent|ontgrendel\w*)(?: \w+){0,3}? (?:met|via)",
-    pl=r"(?:otwiera|odblokowuj\w+|otworzyć|odblokować)(?: \w+){0,3}?(?: kodem| hasłem| na| przez)?",
+    de=r"(?:öffnet|entsperr\w{0,24}|geht|aufgeht|öffnen|auf)(?: \w{1,24}){0,4}? mit",
+    fr=r"(?:s['’]ouvre|se déverrouille|ouvrir|déverrouiller|ouvre|débloque)(?: \w{1,24}){0,3}? (?:avec|par)",
+    es=r"(?:abre|desbloquea|abrir|desbloquear)(?: \w{1,24}){0,3}? con",
+    it=r"(?:apre|sblocca|aprire|sbloccare)(?: \w{1,24}){0,3}? con",
+    pt=r"(?:abre|desbloqueia|abrir|desbloquear)(?: \w{1,24}){0,3}? com",
+    nl=r"(?:open|opent|ontgrendel\w{0,24})(?: \w{1,24}){0,3}? (?:met|via)",
+    pl=r"(?:otwiera|odblokowuj\w{1,24}|otworzyć|odblokować)(?: \w{1,24}){0,3}?(?: kodem| hasłem| na| przez)?",
 )
 KEY_OF: Final = "wi-?fi|wlan|wpa2?|wep|router|network|netzwerk|réseau|red|rete|rede|netwerk|sieci|api|ssid|hotspot"
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from refold.agent.spoken_secrets import Secret, is_placeholder, spoken_secrets
+from refold.agent.secret_phrases import Secret, is_placeholder, secret_phrases
 
 # Before a keyword. Names of environment variables join words with underscores, which `\b` treats as word characters.
 _BEGINS: Final = r"(?<![A-Za-z0-9])"
@@ -286,7 +286,7 @@ def _secrets(text: str) -> Iterator[Secret]:
             if not _is_secret(kind, text[start:end]) or (kind == _A_PIN and _is_postal(text, start, end)):
                 continue
             yield Secret(start, _end_of_secret(text, start, end) if has_words else end, kind)
-    for secret in spoken_secrets(text):
+    for secret in secret_phrases(text):
         if secret.kind != _A_PIN or not _is_postal(text, secret.start, secret.end):
             yield secret
 

@@ -236,7 +236,7 @@ _CARD: Final = re.compile(
 _CARD_WORD: Final = re.compile(words.CARD, re.IGNORECASE)
 
 
-def spoken_secrets(text: str) -> Iterator[Secret]:
+def secret_phrases(text: str) -> Iterator[Secret]:
     """Yield the secrets that the sentences of a text give away, in no order; some may overlap."""
     lowered = text.lower()
     for start, end in _passwords(text, lowered):

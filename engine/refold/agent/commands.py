@@ -199,16 +199,6 @@ _UNSAVED_END: Final = re.compile(
     rf"{_NOT}(?:save|store|record|note|write\s+down)\s+(?:this|that|any\s+of\s+(?:this|that))\)?\Z",
     re.IGNORECASE,
 )
-_FOREIGN_WITHHOLD: Final = re.compile(
-    "(?:\u8bf7|\u8acb)?\u4f60?(?:\u4e0d\u8981|[\u522b\u5225])"
-    "(?:(?:[\u8bb0\u8a18][\u4f4f\u4e0b\u5f55\u9304]|\u4fdd\u5b58)(?:[\u8fd9\u9019][\u4e2a\u500b]?|[\u8fd9\u9019]\u4ef6\u4e8b|[\u8fd9\u9019]\u4e9b|\u4ee5\u4e0b(?:[\u5185\u5167]\u5bb9)?)[\uff1a:\uff0c,\u3002\uff01]|[\u8bb0\u8a18]\u4f4f[\uff1a:])\\s*\\S|"
-    "(?:\u3053\u308c|\u3053\u306e\u3053\u3068|\u4ee5\u4e0b|\u6b21\u306e\u3053\u3068)\u306f(?:\u899a\u3048|\u8a18\u61b6\u3057|\u8a18\u9332\u3057|\u4fdd\u5b58\u3057)\u306a\u3044\u3067(?:\u304a\u3044\u3066)?(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d)?[\uff1a:\u3001,\u3002]\\s*\\S|"
-    "\u30aa\u30d5\u30ec\u30b3(?:\u3067|\u3067\u3059\u304c|\u3060\u3051\u3069)[\uff1a:\u3001,]"
-)
-_FOREIGN_WITHHOLD_END: Final = re.compile(
-    "[\uff0c,\u3002\uff01!\uff1b;]\\s{0,3}(?:\u8bf7|\u8acb)?\u4f60?(?:\u4e0d\u8981|[\u522b\u5225])[\u8bb0\u8a18][\u4f4f\u4e0b\u5f55\u9304](?:[\u8fd9\u9019][\u4e2a\u500b]?|[\u8fd9\u9019]\u4ef6\u4e8b|[\u8fd9\u9019]\u4e9b|\u4ee5\u4e0b(?:[\u5185\u5167]\u5bb9)?)[\u54e6\u5594\u554a]?\\Z|"
-    "(?:\u3053\u308c|\u3053\u306e\u3053\u3068|\u305d\u308c|\u305d\u306e\u3053\u3068)\u306f(?:\u899a\u3048|\u8a18\u61b6\u3057|\u8a18\u9332\u3057|\u4fdd\u5b58\u3057)\u306a\u3044\u3067(?:\u304a\u3044\u3066)?(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d)?\\Z"
-)
 _WITHHOLD_CHARS_MAX: Final = 120
 _FIRST_STOP: Final = re.compile(r"[?.!](?=[\s?.!\"')\]]|\Z)|[\uff1f\u3002\uff01\uff0e\uff61]")
 _STOPS: Final = ".?!\u3002\uff1f\uff01\uff0e\uff61"
@@ -234,73 +224,9 @@ _TAG: Final = re.compile(
 _TAG_CHARS_MAX: Final = 40
 _CHINESE_PLEASE: Final = ("\u8bf7", "\u8acb")
 _CHINESE_QUESTION: Final = ("\u5417", "\u55ce")
-# Chinese has no spaces between words and no case; the text after the phrase is the rest of the message.
-_CHINESE: Final = (
-    (
-        re.compile(
-            "(?:\u8bf7|\u8acb)?(?:\u5fd8\u8bb0|\u5fd8\u8a18|\u5fd8\u6389|\u5fd8\u4e86(?=\u6211|\u5173\u4e8e|\u95dc\u65bc))(?:\u5173\u4e8e|\u95dc\u65bc)"
-        ),
-        "forget about",
-    ),
-    (
-        re.compile(
-            "(?:\u8bf7|\u8acb)?(?:\u5fd8\u8bb0|\u5fd8\u8a18|\u5fd8\u6389|\u5fd8\u4e86(?=\u6211|\u5173\u4e8e|\u95dc\u65bc))"
-        ),
-        "forget",
-    ),
-    (
-        re.compile(
-            "(?:\u8bf7|\u8acb)?(?:\u544a\u8bc9\u6211|\u544a\u8a34\u6211|\u5217\u51fa|\u663e\u793a|\u986f\u793a)?\u6211\u7684(?:\u504f\u597d|\u559c\u597d)(?:\u662f\u4ec0\u4e48|\u662f\u4ec0\u9ebc|\u6709\u54ea\u4e9b)?\\Z"
-        ),
-        "preferences",
-    ),
-    (
-        re.compile(
-            "\u4f60?(?:\u8fd8|\u9084)?(?:\u8bb0\u5f97|\u8a18\u5f97)(?=\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b|\u6211\u7684|\u6211(?:\u4eec|\u5011)?(?:\u4ec0|[\u5417\u55ce]|\\Z)|\u5173\u4e8e|\u95dc\u65bc)(?:\u4ec0\u4e48|\u4ec0\u9ebc|\u54ea\u4e9b|\u5173\u4e8e|\u95dc\u65bc)?"
-        ),
-        "query",
-    ),
-    (
-        re.compile(
-            "(?:\u8bf7|\u8acb)?\u4f60?(?:\u8bb0\u4f4f|\u8a18\u4f4f|\u8bb0\u4e0b|\u8a18\u4e0b|(?:\u522b\u5fd8\u4e86|\u5225\u5fd8\u4e86|\u4e0d\u8981\u5fd8\u8bb0|\u4e0d\u8981\u5fd8\u8a18)(?=[^\u3002\uff01\uff1f\n]{0,12}(?:\u6211|\u54b1|\u662f)))|(?:\u8bf7|\u8acb)\u4f60?(?:\u8bb0\u5f97|\u8a18\u5f97)"
-        ),
-        "remember",
-    ),
-)
 # "The matter of", after what is to be forgotten.
 _CHINESE_MATTER: Final = re.compile(
     "(?:\u7684(?:\u4e8b\u60c5?|\u4fe1\u606f|\u8cc7\u8a0a|\u8bb0\u5fc6|\u8a18\u61b6)|[\u8fd9\u9019]\u4ef6\u4e8b\u60c5?)\\Z"
-)
-# Japanese puts the verb at the end; the text before it is its object.
-_JAPANESE: Final = (
-    (
-        re.compile(
-            "\u306e\u3053\u3068[\u3092\u306f]?\u5fd8\u308c\u3066(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d|\u304f\u308c)?\\Z"
-        ),
-        "forget about",
-    ),
-    (
-        re.compile(
-            "(?:(?:\u3068\u3044\u3046|\u3063\u3066|\u306a)?\u3053\u3068)?[\u3092\u306f]?\u5fd8\u308c\u3066(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d|\u304f\u308c)?\\Z"
-        ),
-        "forget",
-    ),
-    (re.compile("\u79c1\u306e\u597d\u307f\u306f?(?:\u4f55(?:\u3067\u3059\u304b)?)?\\Z"), "preferences"),
-    (
-        re.compile(
-            "(?:\u306e\u3053\u3068\u3092?|\u306b\u3064\u3044\u3066(?:\u4f55\u3092)?|\u4f55\u3092|\u3092)?\u899a\u3048\u3066\u3044?(?:\u307e\u3059\u304b|\u308b\u304b?)\\Z"
-        ),
-        "query",
-    ),
-    (
-        re.compile(
-            "(?:\u3053\u3068\u3092|\u3092|\u3063\u3066|\u3068)?\u3001?\u899a\u3048\u3066(?:\u304a\u3044\u3066)?(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d|\u304f\u308c)?\\Z"
-        ),
-        "remember",
-    ),
-)
-_JAPANESE_PREFIX: Final = re.compile(
-    "\u899a\u3048\u3066\u304a\u3044\u3066(?:\u304f\u3060\u3055\u3044|\u4e0b\u3055\u3044|\u306d)?[\uff1a:\u3001,]"
 )
 
 
@@ -343,12 +269,9 @@ def _is_withheld(whole: str, *, is_asked: bool) -> bool:
         rest = whole[match.end() :].strip()
         is_that = match.group().split()[-1].lower() == "that"
         return bool(rest) and (not is_that or _STATEMENT.match(rest) is not None)
-    if _FOREIGN_WITHHOLD.match(whole) is not None:
-        return True
     end = whole[-_WITHHOLD_CHARS_MAX:]
     is_unsaved = _ABOUT_ME.match(whole) is not None and _UNSAVED_END.search(end) is not None
-    is_at_end = _WITHHOLD_END.search(end) is not None or _FOREIGN_WITHHOLD_END.search(end) is not None
-    return not is_asked and (is_at_end or is_unsaved)
+    return not is_asked and (is_unsaved or _WITHHOLD_END.search(end) is not None)
 
 
 def _recall_command(payload: str, category: str | None = None) -> RecallCommand:
@@ -496,7 +419,7 @@ def _parse_command(said: str, whole: str) -> MemoryCommand | None:
             return command(match.group(), _GAP.sub("", whole[match.end() :], count=1), whole)
     if STATED.match(whole):
         return RememberCommand(_GAP.sub("", whole[len("remember") :], count=1))
-    return _parse_foreign(whole)
+    return None
 
 
 def _strip_end(text: str, also: str = "") -> str:
@@ -505,24 +428,6 @@ def _strip_end(text: str, also: str = "") -> str:
     while end and (text[end - 1].isspace() or text[end - 1] in _STOPS + also):
         end -= 1
     return text[:end]
-
-
-def _parse_foreign(whole: str) -> MemoryCommand | None:
-    """Parse a message in Chinese or Japanese."""
-    if whole.isascii():
-        return None
-    prefix = _JAPANESE_PREFIX.match(whole)
-    if prefix is not None:
-        return _make_command("remember", whole[prefix.end() :])
-    for pattern, kind in _JAPANESE:
-        match = pattern.search(whole)
-        if match is not None:
-            return _make_command(kind, whole[: match.start()])
-    for pattern, kind in _CHINESE:
-        match = pattern.match(whole)
-        if match is not None:
-            return _make_command(kind, whole[match.end() :])
-    return None
 
 
 _THIS: Final = re.compile(

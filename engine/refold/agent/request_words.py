@@ -185,7 +185,8 @@ _OF_MEMORY: Final = """
 \\b(?:i|we) (?:have )?(?:ever |once |already )?(?:told|asked|gave|taught|said(?: to)?|mentioned(?: to)?) (?:to )?you\\b
 \\b(?:do|did|have|can|could)? ?you(?:'ve|'d| have| had| still| all| already| actually| ever| got){0,4}
    (?:remember(?:ed)?|recall|memori[sz]ed?|saved?|stored?|noted|kept|written down|learn(?:ed|t))\\b
-\\b(?:in|from|is|check|all|list|on|say|says|contain|according to) (?:your|that) (?:memory|memories|notes|records)\\b
+\\b(?:in|from|is|check|search|all|list|on|say|says|contain|according to) (?:your|that) (?:memory|memories|notes|
+  records)\\b
 \\bmemory of yours\\b|\\byou(?:'ve| have) (?:got )?(?:on|in|about) (?:me|us|my)\\b|picture of me|\\bas far as you'?ve
    saved
 \\b(?:asked?|tell|told) you to (?:remember|note|save|keep)|\\bgot (?:saved|stored|noted)
@@ -200,7 +201,7 @@ _KNOWS: Final = """
 """
 _PREFERENCES: Final = "what are my (?P<what>(?:[\\w-]{1,20} ){0,3}preferences)\\b"
 _OWN: Final = """
-\\b(?:me|my|mine|our|us|i|we|myself)\\b|\\b(?:in|from|is|check|list|all) your (?:memory|memories|notes)\\b
+\\b(?:me|my|mine|our|us|i|we|myself)\\b|\\b(?:in|from|is|check|search|list|all) your (?:memory|memories|notes)\\b
 """
 _TOPIC: Final = (
     "\\b(?:about|on|regarding|concerning|of|for|from) {1,2}(?P<what>(?!(?:yours?|me to|you|that memory|"
@@ -311,6 +312,13 @@ _ZH_FORGET: Final = """
 (?:请|請|你)?(?:忘了|忘掉|忘记|忘記)(?:我|我们)(?:之前|刚才|上次|以前)?(?:跟你)?(?:说|說|提|讲|告诉你)
   (?:过)?的?(?:关于)?(?P<what>[^，。！？\\n]{2,40})
 """
+_ZH_FORGET_THING: Final = """
+(?:\\A|[，,。])(?:请|請)?(?:忘记|忘記|忘掉)(?!那|这|這|刚|剛|了|上面)(?P<what>[^，。！？?\\n]{1,40})\\Z
+(?:\\A|[，,。])(?:请|請)(?:忘记|忘記|忘掉)(?!那|这|這|刚|剛|了|上面)(?P<what>[^，。！？?\\n]{1,40})[，,]
+"""
+_ZH_PREFERENCES: Final = """
+(?:\\A|[，,。])(?:请|請)?(?:告诉我|告訴我|列出|显示|顯示)?我的(?:偏好|喜好)(?:是什么|是什麼|有哪些)?[？?。]?\\Z
+"""
 _ZH_RECALL: Final = """
 你[^。！？\\n]{0,10}?(?:记得|記得|记住|記住|记了|記了|记下|记着|保存|存了|存的|记录了|知道|了解)
   [^。！？\\n]{0,12}?(?:我|咱)[^。！？\\n]{0,40}|(?:我|咱)[^。！？\\n]{0,10}(?:让你|叫你|請你|请你|跟你)(?:记|記|说|說)
@@ -355,8 +363,8 @@ _JA_KEPT: Final = """
 (?:(?:(?!こと)[^。、]){0,10}(?:に|は|を|も|て|と))?<ja keep><ja please>
 """
 _JA_FILLER: Final = """
-(?:しっかり|ちゃんと|必ず|よく|(?:今後|次回|次回以降|将来|これから)(?:のため|も)?(?:に)?|(?:プロフィール|メモリー?|
-  記憶)(?:に)?)[、,]?
+(?:[^。、]{1,16}(?:ので|から)|しっかり|ちゃんと|必ず|よく|(?:今後|次回|次回以降|将来|これから)(?:のため|も)?(?:に)?|
+  (?:プロフィール|メモリー?|記憶)(?:に)?)[、,]?
 """
 _JA_BACK: Final = """
 これ|それ|この|その
@@ -374,13 +382,13 @@ _JA_STANDING: Final = """
 """
 _JA_FORGET: Final = """
 (?P<what>[^。！？\\n]{2,60}?)(?:を|は|も|って)?<ja memory>(?:の中)?から(?:は)?(?:全部|すべて|全て)?<ja erase>
-[^。！？\\n]{0,30}?<ja memory>(?:の中)?(?:から|にある|の)(?P<what>[^。！？\\n]{2,60}?)(?:を|は|も)
-  (?:全部|すべて|全て)?<ja erase>
+[^。！？\\n]{0,30}?<ja memory>(?:の中)?(?:から|にある|の)(?P<what>[^。！？\\n]{2,60}?)(?:を|は|も)(?:全部|すべて|
+  全て)?<ja erase>
 (?P<what>[^。！？\\n]{1,60}?)(?:について|に関して|に関する|の)?(?:、)?(?:今まで|これまで)?(?:に)?(?:覚えている|
   覚えてる|覚えた|記憶している|記憶してる|記憶した|保存している|保存してある|保存した|知っている|知ってる)(?:こと|内容|
   情報|もの|の)?(?:を|は|も)?(?:、)?(?:全部|すべて|全て|もう)?<ja erase>
-[^。！？\\n]{0,30}?(?:覚えている|覚えてる|記憶している|記憶してる|保存している|保存してある|保存した|教えた|話した|伝えた)
-  (?P<what>[^。！？\\n]{2,40}?)(?:を|は|も|、)(?:全部|すべて|全て|もう)?<ja erase>
+[^。！？\\n]{0,30}?(?:覚えている|覚えてる|記憶している|記憶してる|保存している|保存してある|保存した|教えた|話した|
+  伝えた)(?P<what>[^。！？\\n]{2,40}?)(?:を|は|も|、)(?:全部|すべて|全て|もう)?<ja erase>
 (?P<what>[^。！？\\n]{2,60}?)(?:という|っていう|との|の|って)(?:記憶|記録|メモ|情報|話|設定)(?:は|
   を)?[^。！？\\n]{0,14}?<ja erase>
 (?P<what>[^。！？\\n]{2,60}?)(?:っていうの|というの|ということ|のこと|の件|の話|こと|ルール)(?:は|を|
@@ -393,8 +401,20 @@ _JA_FORGET: Final = """
 _JA_WHOLE: Final = """
 (?:私|僕|俺|自分|わたし)(?:に関する|について|のこと|の)?(?:情報|データ|記憶|こと)?
 """
+_JA_FORGET_SUBJECT: Final = """
+(?:[^。！？?]{1,40}、)?(?P<what>(?![こそあ](?:の|れ)|今の|さっき)[^。！？?、\\n]{1,40}?)のこと[をは]?忘れて<ja
+   please>\\Z
+"""
+_JA_FORGET_THING: Final = """
+(?:[^。！？?]{1,40}、)?(?P<what>(?![こそあ](?:の|れ)|今の|さっき)[^。！？?、\\n]{2,40}?)(?:という|って|
+  な)?(?:こと)?[をは]?忘れて<ja please>\\Z
+"""
+_JA_PREFERENCES: Final = """
+\\A私の好みは?(?:何(?:ですか)?)?[？?。]?\\Z
+"""
 _JA_RECALL: Final = """
-(?:覚えて(?:い)?(?:る|ます|た|くれて)|覚えてもらった|覚えた|記憶し(?:た|てる|ている|てます|ています)|
+何を覚えて(?:い)?(?:る|ます)
+(?:覚えて(?:い)?(?:る|ます|た|くれて)|覚えてもらった|覚えた|記憶し(?:た|てる|ている|てます|ています|ておられ)|
   保存し(?:て(?:ある|る|いる|ます)|た)|メモし(?:て(?:ある|あった|いる|た)|た)|保持して|登録され|控えて(?:くれて)?(?:る|
   ある|いる)|記録(?:に|が)(?:残|ある|あり)|学習した|指定してた|言ってた(?:っけ|か)|教えた(?:でしょ|よね|っけ)|
   聞いたこと|メモリ(?:に|の中|には)|知って(?:い)?(?:る|ます)|把握して)
@@ -404,6 +424,7 @@ _JA_ASKED: Final = """
   だっけ|？|\\?
 """
 _JA_OWN: Final = """
+何を覚えて
 私|僕|俺|うち|わたし|自分|家族|前に|当方|以前|今まで|これまで|こないだ|この前|(?<!ワーキング)メモリー?(?:に|の中|には)|
   メモしてあ|(?:について|のこと|の件)[^。]{0,12}(?:覚え|記憶|保存|メモ|控え|記録)
 """
@@ -444,6 +465,8 @@ _AT_START: Final = {
     "self": _SELF,
     "withhold": _WITHHOLD,
     "ja forget": _JA_FORGET,
+    "ja forget subject": _JA_FORGET_SUBJECT,
+    "ja forget thing": _JA_FORGET_THING,
     "ja remember": _JA_REMEMBER,
     "ja remember after": _JA_REMEMBER_AFTER,
     "ja kept": _JA_KEPT,
@@ -468,6 +491,8 @@ _WITHIN: Final = {
     "zh remember before": _ZH_REMEMBER_BEFORE,
     "zh standing": _ZH_STANDING,
     "zh forget": _ZH_FORGET,
+    "zh forget thing": _ZH_FORGET_THING,
+    "zh preferences": _ZH_PREFERENCES,
     "zh recall": _ZH_RECALL,
     "zh asked": _ZH_ASKED,
     "zh talk": _ZH_TALK,
@@ -476,6 +501,7 @@ _WITHIN: Final = {
     "ja back": _JA_BACK,
     "ja not": _JA_NOT,
     "ja standing": _JA_STANDING,
+    "ja preferences": _JA_PREFERENCES,
     "ja recall": _JA_RECALL,
     "ja asked": _JA_ASKED,
     "ja own": _JA_OWN,

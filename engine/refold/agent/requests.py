@@ -12,7 +12,7 @@ from refold.agent.request_words import patterns
 
 
 class MemoryRequest(NamedTuple):
-    """What is asked of the memory: "remember", "forget", "forget about" or "query", and of what."""
+    """What is asked of the memory: "remember", "forget", "forget about", "preferences" or "query", and of what."""
 
     kind: str
     content: str = ""
@@ -41,7 +41,8 @@ _TAG: Final = re.compile(
 _TAG_CHARS: Final = 40
 _EDGES: Final = " \t.!?,;:~()\u2013\u2014-\u3002\uff01\uff1f\uff0c\u3001\uff1b\uff1a\u301c\uff5e\uff08\uff09"
 _THANKS: Final = re.compile(
-    r"(?:[:;]-?[)D(P]|<3|[\U0001f300-\U0001faff]|\b(?:haha|hehe|lol|thx|thanks|thank you|please|pls|ok|okay))\Z",
+    r"(?:[:;]-?[)D(P]|<3|[\U0001f300-\U0001faff]|\b(?:haha|hehe|lol|thx|thanks|thank you|please|pls|ok|okay)|"
+    "\u597d\u5417|\u597d\u55ce|\u597d\u4e0d\u597d|\u884c\u5417|\u53ef\u4ee5\u5417|\u8c22\u8c22|\u8b1d\u8b1d)\\Z",
     re.IGNORECASE,
 )
 _CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
@@ -354,6 +355,11 @@ def _chinese(sentences: Sequence[str], number: int, *, is_question: bool) -> Mem
     forget = None if is_open else _search("zh forget", text)
     if forget is not None:
         return MemoryRequest("forget about", forget.group("what"))
+    thing = None if is_open or is_question else _search("zh forget thing", text.rstrip(_EDGES))
+    if thing is not None:
+        return MemoryRequest("forget", thing.group("what"))
+    if _search("zh preferences", text):
+        return MemoryRequest("preferences")
     recall = _search("zh recall", text)
     if recall is not None and (is_question or _search("zh asked", text)):
         return MemoryRequest("query", patterns()["zh talk"][0].sub("", recall.group()))
@@ -379,10 +385,17 @@ _CHARS_BEFORE: Final = 4  # As `_WORDS_BEFORE`.
 
 def _japanese(sentences: Sequence[str], number: int, *, is_question: bool) -> MemoryRequest | None:
     text = sentences[number]
+    bare = text.rstrip(_EDGES)
+    for table, kind in {"ja forget subject": "forget about", "ja forget thing": "forget"}.items():
+        named = None if is_question else _match(table, bare)
+        if named is not None:
+            return MemoryRequest(kind, named.group("what"))
     forget = _match("ja forget", text)
     if forget is not None:
         # A clause before the last comma gives the reason.
         return MemoryRequest("forget about", forget.group("what").rstrip("\u3001,").rpartition("\u3001")[2])
+    if _search("ja preferences", text):
+        return MemoryRequest("preferences")
     if _search("ja recall", text) and (is_question or _search("ja asked", text)) and _search("ja own", text):
         topic = _search("ja topic", text)
         is_whole = topic is None or patterns()["ja whole"][0].fullmatch(topic.group("what")) is not None
@@ -397,8 +410,8 @@ def _japanese(sentences: Sequence[str], number: int, *, is_question: bool) -> Me
         what = match.group("what")
         if not is_question and _search("ja not", match.group()):
             return None
-        if patterns()["ja filler"][0].fullmatch(what):
-            return MemoryRequest("remember", after or before) if after or before else None
+        if (after or before) and patterns()["ja filler"][0].fullmatch(what):
+            return MemoryRequest("remember", after or before)
         return MemoryRequest("remember", before if _match("ja this", what) and before else what)
     match = _match("ja remember after", text + after)
     if match is not None:

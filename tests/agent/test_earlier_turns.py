@@ -128,8 +128,8 @@ def test_without_its_answer_a_question_that_was_taken_back_is_not_shown(memory: 
     ("turns", "query"),
     [
         (
-            [("The alarm code of the summer house is 4471.", "Noted."), ("Sorry, 4417.", "OK.")],
-            "What is the alarm code of the summer house?",
+            [("The house number of the summer house is 4471.", "Noted."), ("Sorry, 4417.", "OK.")],
+            "What is the house number of the summer house?",
         ),
         ([("The party of the orchestra is on the 12th.", "Great!"), ("No, the 14th.", "OK.")], "When's the party?"),
         (
@@ -166,8 +166,8 @@ def test_thanks_another_question_and_another_matter_do_not_come_with_a_message(
     memory: Memory, turn: tuple[str, str]
 ) -> None:
     chat_about_other_matters(memory)
-    tell(memory, "then", ("The alarm code of the summer house is 4471.", "Noted."), turn)
-    assert lines(memory, "What is the alarm code?") == ["- user: The alarm code of the summer house is 4471."]
+    tell(memory, "then", ("The house number of the summer house is 4471.", "Noted."), turn)
+    assert lines(memory, "What is the house number?") == ["- user: The house number of the summer house is 4471."]
 
 
 def test_what_was_said_next_stands_below_the_newest_content_and_takes_no_room_of_better_messages(
@@ -175,19 +175,19 @@ def test_what_was_said_next_stands_below_the_newest_content_and_takes_no_room_of
 ) -> None:
     chat_about_other_matters(memory)
     chat = memory.conversation("then", project="home")
-    code = chat.append("user", "The alarm code is 4471.")
+    code = chat.append("user", "The house number is 4471.")
     chat.append("assistant", "It opens the door of the summer house, too.")
     change = chat.append("user", "Sorry, 4417.")
-    chat.replace(code, "The alarm code of our house is 4471.")
+    chat.replace(code, "The house number of our house is 4471.")
     chat.replace(change, "Sorry, 4418.")
-    assert lines(memory, "What is the alarm code?") == [
-        "- user: The alarm code of our house is 4471.",
+    assert lines(memory, "What is the house number?") == [
+        "- user: The house number of our house is 4471.",
         "- assistant: It opens the door of the summer house, too.",
         "- user: Sorry, 4418.",
     ]
     few = memory.context(
         memory.conversation("few"),
-        query="What is the alarm code?",
+        query="What is the house number?",
         project="home",
         budget=ContextBudget(messages_count=2),
     ).part("messages")

@@ -303,7 +303,7 @@ class TestEarlierMessages:
             f"of the words of {query!r} port, replica, bern, chur, basel count, and which, has, the, in, or do not; "
             "the message has 1, and the best message has a relevance of 0.00, under 0.38"
         )
-        logo = memory.conversation("then").append("user", "The logo is a heron.")
+        logo = memory.conversation("logo", project="acme").append("user", "The logo is a heron.")
         assert self.absence(memory, logo).endswith(" do not; the message has 0")
 
     def test_everyday_talk(self, memory: Memory, said: Message) -> None:
@@ -317,7 +317,7 @@ class TestEarlierMessages:
             memory.conversation("then").append("user", f"Port {number} is open.")
         assert (
             self.absence(memory, said, "Which port?")
-            == "'Which port?' brings no messages: too many messages have 'port'"
+            == "other messages are better for 'Which port?', and 8 at most are taken"
         )
 
     def test_a_relevance_below_the_bound(self, memory: Memory, said: Message) -> None:

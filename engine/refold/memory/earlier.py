@@ -423,6 +423,7 @@ def _mismatch(
     """Return why a query does not find the message that the masks of ``own`` mark, and which of its words count."""
     from refold.index.messages import search  # noqa: PLC0415 - imported on first use
     from refold.index.terms import strip_contractions  # noqa: PLC0415
+    from refold.memory.message_indexes import ROLE_NUMBERS  # noqa: PLC0415
 
     rows, masks = [look for look, _ in looks], [mask for _, mask in own]
     criteria, name = query.criteria, repr(shorten(query.text))
@@ -430,7 +431,9 @@ def _mismatch(
     if criteria.reason or reason in whole or reason.startswith(_TOO_MANY):
         return f"{name} brings {'this one not' if reason in (*whole, NEWEST, TURNS) else 'no messages'}: {reason}"
     if not reason and search(rows, criteria.query, None, 1, among=masks):
-        return f"other messages are better for {name}, and {query.top_k} at most are taken"
+        roles = [ROLE_NUMBERS[role] for role in ROLES]
+        count = query.top_k if _best_answer(looks, criteria, roles).is_sure else min(_UNSURE_COUNT, query.top_k)
+        return f"other messages are better for {name}, and {count} at most are taken"
     subject = dict.fromkeys(criteria.subject)
     rest = [word for word in dict.fromkeys(words(strip_contractions(query.text))) if word not in subject]
     best = search(rows, " ".join(criteria.subject), None, 1, among=masks)

@@ -12,7 +12,7 @@ from refold.evaluation.agent import BUDGETS, SYSTEMS, Agent, Presence, measure_c
 from tests.support.command import Run, running
 
 TALK = {
-    1: ("My cat is called Ranga.", "What a nice name!", "I moved to Oslo in May.", "How is the weather there?"),
+    1: ("My cat is called Ranga.", "Lovely!", "I moved to Oslo in May.", "How is the weather there?"),
     2: ("I play the cello in an orchestra now.", "Since when?"),
 }
 OBSERVED = {
@@ -64,7 +64,7 @@ def shares(path: Path, budget: int) -> dict[str, list[float]]:
 
 
 def test_what_was_learned_in_a_session_is_in_the_context_of_a_later_question(tmp_path: Path) -> None:
-    # The answer "What a nice name!" is in no memory, and in the newest messages of an ample budget.
+    # The answer "Lovely!" is in no memory, and in the newest messages of an ample budget.
     assert shares(locomo(tmp_path / "locomo.json"), 1_000) == {
         "context": [0.5, 1.0],
         "window": [1.0, 1.0],

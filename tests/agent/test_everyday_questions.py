@@ -102,6 +102,16 @@ def earlier(memory: Memory, question: str) -> str:
     return "" if part is None else part.text
 
 
+def earlier_among_chapters(text: str, question: str) -> str:
+    """What a question brings from a conversation of which one message is the text and others are about a book."""
+    with Memory() as memory:
+        told = memory.conversation("told", project="home", window_tokens=None)
+        for number in range(60):
+            told.append("user", text if number == 30 else f"Today I read chapter {number} of the book on history.")
+            told.append("assistant", f"That sounds like a long chapter {number}.")
+        return earlier(memory, question)
+
+
 @pytest.mark.parametrize("question", ANSWERS)
 def test_a_question_brings_what_was_said_in_another_session(memory: Memory, question: str) -> None:
     assert ANSWERS[question] in earlier(memory, question)
@@ -265,12 +275,7 @@ def test_german_questions_bring_their_answers_and_little_else() -> None:
     ],
 )
 def test_question_words_and_modal_verbs_of_other_languages_are_no_subject(text: str, question: str) -> None:
-    with Memory() as memory:
-        told = memory.conversation("told", project="home", window_tokens=None)
-        for number in range(60):
-            told.append("user", text if number == 30 else f"Today I read chapter {number} of the book on history.")
-            told.append("assistant", f"That sounds like a long chapter {number}.")
-        assert text in earlier(memory, question)
+    assert text in earlier_among_chapters(text, question)
 
 
 @pytest.mark.parametrize(
@@ -287,12 +292,7 @@ def test_question_words_and_modal_verbs_of_other_languages_are_no_subject(text: 
     ],
 )
 def test_what_was_proposed_is_found_by_what_it_was_for(text: str, question: str) -> None:
-    with Memory() as memory:
-        told = memory.conversation("told", project="home", window_tokens=None)
-        for number in range(60):
-            told.append("user", text if number == 30 else f"Today I read chapter {number} of the book on history.")
-            told.append("assistant", f"That sounds like a long chapter {number}.")
-        assert text in earlier(memory, question)
+    assert text in earlier_among_chapters(text, question)
 
 
 @pytest.mark.parametrize("sentences", [5, 60, 100])

@@ -332,6 +332,38 @@ def test_long_texts_are_looked_through_in_time(text: str) -> None:
     assert time.process_time() - begun < 2
 
 
+@pytest.mark.parametrize(
+    "form", ["The password is {}", "My password: {}", "DB_PASSWORD={}", "postgres://app:{}@db.example/x"]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            "$ecret" + "99!",
+            "%Blue" + "77green",
+            "dummy" + "Pass!9",
+            "xxxAb" + "9!kl",
+            "server" + "2024",
+            "Windows" + "11",
+        ),
+        *("your-cat" + "-77", "admin" + "_secret", "python3" + "rocks", "change-me" + "-77", "req." + "Blue77"),
+    ],
+)
+def test_a_password_may_begin_as_a_placeholder_does(form: str, value: str) -> None:
+    assert value not in mask_secrets(form.format(value))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("DB_PASSWORD=${DB_PASSWORD}", "password = request.form['password']", "password: changeme", "password: xxxx"),
+        *("postgres://user:password@localhost/db", "password = os.environ['X']", "The password is your-password-here."),
+    ],
+)
+def test_what_stands_for_a_password_is_none(text: str) -> None:
+    assert mask_secrets(text) == text
+
+
 SENTENCES = Path(__file__).parent / "sentences" / "secrets.jsonl"
 # How many of about 310 sentences a part are missed, and are taken for what they are not. The words were gathered beside
 # the first part; the second is by another author, and nothing was changed for it.

@@ -291,10 +291,10 @@ def _after_word(text: str, start: int, end: int, limit: int) -> Iterator[tuple[i
         begin = link.end()
         is_plain = link["gap"].strip("\"'*`]) ") == ""
         quoted = _QUOTED.match(text, begin)
-        if quoted and not is_placeholder(quoted[0]) and (is_plain or "=" not in link["link"]):
+        if quoted and not _is_placeholder(quoted[0]) and (is_plain or "=" not in link["link"]):
             yield quoted.span()
         name = _NAME_AFTER.match(text, begin)
-        if name and _PLAIN_CAPITALS.fullmatch(name[0]) is None and not is_placeholder(name[0]):
+        if name and _PLAIN_CAPITALS.fullmatch(name[0]) is None and not _is_placeholder(name[0]):
             yield name.span()
         value = _value_at(text, begin)
         is_pass = text[start:end].lower() == "pass" and value.upper() == value
@@ -429,6 +429,6 @@ def _is_random(value: str) -> bool:
     return _has_symbols(value) or (has_digit and is_mixed and _NAME.fullmatch(value) is None)
 
 
-def is_placeholder(value: str) -> bool:
+def _is_placeholder(value: str) -> bool:
     """Return whether a value stands for a secret, or is an address, a variable or a method instead of one."""
     return _HARMLESS.match(value) is not None

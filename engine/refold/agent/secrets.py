@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from refold.agent.secret_phrases import Secret, is_placeholder, secret_phrases
+from refold.agent.secret_phrases import Secret, secret_phrases
 
 # Before a keyword. Names of environment variables join words with underscores, which `\b` treats as word characters.
 _BEGINS: Final = r"(?<![A-Za-z0-9])"
@@ -134,7 +134,7 @@ _SHAPES: Final = (
         "a password",
         re.compile(
             rf"(?:password|passwd|passphrase|{_BEGINS}(?:passcode|pwd)){_MIDDLE}"
-            rf"(?!(?:{_PLAIN})\b|[~/])(?P<secret>[^\s\"'`*]{{4,}})",
+            rf"(?!(?:{_PLAIN})(?![\w!#$%&*+@^~?=]|-\S{{0,64}}[\d!#$%&*+@^~?=])|[~/])(?P<secret>[^\s\"'`*]{{4,}})",
             re.IGNORECASE,
         ),
     ),
@@ -227,6 +227,18 @@ _SHORT_SHAPES: Final = (
 )
 
 
+# Instead of a password, and nothing else: a password may well begin as one of these.
+_PLACEHOLDER: Final = re.compile(
+    r"(?:\$\{[^\s}]{0,64}\}?|\$\(?[A-Z_]{2,64}\)?|<[^\s>]{0,64}>?|\{\{?[^\s}]{0,64}\}{0,2}|[x*.\u2022#_-]{3,64}|"
+    r"(?:change|replace|fill|insert|put|enter)[-_]?(?:me|this|it|here)|"
+    r"(?:(?:your|my)[-_](?:[a-z]{1,12}[-_]){0,2})?(?:password|passwd|pass|pwd|secret|token)(?:[-_]here)?|"
+    r"example|placeholder|dummy|redacted|hidden|masked|yes|no|null|none|true|false|undefined|required|optional|"
+    r"(?:os|process|settings|config|env|self|this|request|req)\.[a-z_.]{1,64}|[a-z_][\w.]{0,63}(?:[(\[]|\(\)))"
+    r"[\"')\],;.!]{0,2}",
+    re.IGNORECASE,
+)
+
+
 def _is_postal(text: str, start: int, end: int) -> bool:
     before = text[max(start - _ADDRESS_CHARS, 0) : start]
     return _POSTAL.fullmatch(text, start, end) is not None and _ADDRESS.search(before) is not None
@@ -235,7 +247,8 @@ def _is_postal(text: str, start: int, end: int) -> bool:
 def _is_secret(kind: str, text: str) -> bool:
     """Return whether what has the shape of a secret is one. The last digit of a card number checks the others."""
     if kind in {"a password", "a password in an address"}:
-        return not is_placeholder(text.rpartition(":")[2].removesuffix("@") if kind.endswith("address") else text)
+        value = text.rpartition(":")[2].removesuffix("@") if kind.endswith("address") else text
+        return _PLACEHOLDER.fullmatch(value) is None
     if kind != _CARD:
         return True
     digits = [int(char) for char in reversed(text) if char.isdecimal()]

@@ -61,14 +61,7 @@ def newest_turns(looks: "Sequence[tuple[MessageView, Any]]") -> "list[MessageMat
         own = [answers.match_of(number, look, each) for each in (row, answer) if each is not None]
         turns.append((*own, question) if question is not None else tuple(own))
     turns.sort(key=_place_of, reverse=True)
-    found, room = list[_Group](), _WHOLE_WORDS_MAX
-    for turn in turns:
-        taken = turn if _length_of(turn) <= room else turn[:1]
-        if _length_of(taken) > room:
-            break
-        found.append(taken)
-        room -= _length_of(taken)
-    return list(_distinct(found))
+    return list(_distinct(_fitting_turns(turns)))
 
 
 def turns_from_newest(
@@ -87,14 +80,7 @@ def turns_from_newest(
     turns = [
         tuple(answers.match_of(newest.look, look, row) for row in turn) for turn in rows.turns_from(newest) if turn
     ]
-    taken, room = list[_Group](), _WHOLE_WORDS_MAX
-    for turn in [*turns[:1], *reversed(turns[1:])]:
-        own = turn if _length_of(turn) <= room else turn[:1]
-        if _length_of(own) > room:
-            break
-        taken.append(own)
-        room -= _length_of(own)
-    return list(_distinct(taken))
+    return list(_distinct(_fitting_turns([*turns[:1], *reversed(turns[1:])])))
 
 
 def _user_rows(
@@ -117,6 +103,17 @@ def _fitting(groups: Sequence[_Group], room: int) -> Iterator[_Group]:
         if room < 0:
             return
         yield group
+
+
+def _fitting_turns(turns: Iterable[_Group]) -> Iterator[_Group]:
+    """Yield turns while there is room, without the answer where there is room for the user's message alone."""
+    room = _WHOLE_WORDS_MAX
+    for turn in turns:
+        taken = turn if _length_of(turn) <= room else turn[:1]
+        room -= _length_of(taken)
+        if room < 0:
+            return
+        yield taken
 
 
 def _distinct(groups: Iterable[_Group]) -> "Iterator[MessageMatch]":

@@ -109,10 +109,11 @@ _FORWARD: Final = """
   notes))(?: (?:about|for) [^.:!?\\n]{1,60})? ?(?:[.:!]|\\Z)
 """
 _STANDING: Final = """
-(?:from (?:now|today|here|this point|tomorrow) on(?:wards?)?|going forward|in (?:the )?future|henceforth|starting
-   (?:now|today)|from today|as of (?:now|today))[,:]? {1,3}(?:please |pls |can you |could you |i want you to |i'd like
-   you to |you should )?(?:(?!(?:i|it|he|she|they|we|there|the|my|our|is|are|will|was|what|how|when|who|why|if|this|
-  that|ai|never mind)\\b)|(?:i|we)(?: would|'d)? (?:want|need|prefer|like|expect|use) )\\S
+(?:from (?:now|today|here|this point|tomorrow) on(?:wards?)?|going forward|in (?:the )?future(?=[,:]| (?:please|always|
+  never|don'?t|do not|only)\\b)|henceforth|starting (?:now|today)|from today|as of (?:now|today))[,:]? {1,3}(?:please |
+  pls |can you |could you |i want you to |i'd like you to |you should )?(?:(?!(?:i|it|he|she|they|we|there|the|my|our|
+  is|are|will|was|what|how|when|who|why|if|this|that|ai|never mind)\\b)|(?:i|we)(?: would|'d)? (?:want|need|prefer|
+  like|expect|use) )\\S
 (?:whenever|every ?time|when|if) (?:i|we|you) [^.!?\\n]{1,80}?(?:\\b(?:from (?:now|today) on|in (?:the )?future|going
    forward),? ?|, always )\\S
 (?:whenever|every ?time|each time) (?:i|we) [^.!?,\\n]{1,80}, ?(?:please|always|never|just|don'?t|do not|you (?:should|
@@ -132,8 +133,15 @@ _FORGET_FACT: Final = """
 _FORGET: Final = """
 <drop> (?:about )?(?:everything|anything|all|whatever|what|any of what|the (?:things|stuff|facts?|details))(?: of)?(?:
    that)? <known>(?: to (?:remember|save|note|keep))? <about> <topic>
-<drop> (?:(?:all|the|any|your|every|my|that|those|of|out|everything|anything|this) ){0,4}(?:(?:old|outdated|wrong|
-  <saved>) )?<noted> (?:(?:that )?(?:you (?:have|saved|stored|keep|kept|took|made)|i gave you) )?<about> <topic>
+<drop> (?:(?:all|the|any|your|every|my|that|those|of|out|this) ){0,4}(?:(?:old|outdated|wrong|<saved>) )?memor(?:y|ies)
+   (?:(?:that )?you (?:have|saved|stored|keep|kept|made) )?<about> <topic>
+# Files have notes and data, too: the memory has those of the one who is asked, and of the user.
+<drop> (?:(?:all|any|every|those|of) ){0,3}your (?:(?:old|outdated|wrong|<saved>) )?<noted> <about> <topic>
+<drop> (?:(?:all|the|any|every|that|those|of|this) ){0,4}<noted> (?:that )?(?:you (?:have|saved|stored|keep|kept|took|
+  made)|i gave you) <about> <topic>
+<drop> (?:(?:all|the|any|every|that|those|of|this) ){0,4}<noted> <about> (?P<what>(?:my|our|me|us)
+  \\b[^.!?,;:\\n]{0,80})
+(?:forget|un-?learn|un-?remember) (?:(?:all|the|any|every|that|those|of|this) ){0,4}<noted> <about> <topic>
 <delete> (?:everything|anything|all) (?:about|regarding|related to|concerning) (?P<what>(?:my|our|me|us)
   \\b[^.!?,;:\\n]{0,80})
 <drop> <topic> (?:from|in|out of|off) (?:<memory>|what you (?:know|remember)[a-z ]{0,10})\\b(?! {1,2}(?:card|leak|
@@ -170,11 +178,11 @@ _FORGET_BACK: Final = """
 """
 # What a message says is remembered, before "delete that".
 _HELD: Final = """
-(?:(?:i|we) (?:once |had |have )?(?:told you|said|mentioned)(?: [\\w ]{1,20}?)?(?: that)?|you (?:still )?(?:have|had|
-  keep|kept|stored?|saved|noted)(?: it)?(?: down)? (?:in|on) <memory>(?: that)?|you (?:still |seem to |also )?(?:think|
-  believe|remember|noted|have noted|saved|have saved|have stored|stored)(?: that)?|(?:that|the|your|this) <noted>
-   (?:<about>|that(?: says)?|saying)|(?:everything|all|what)(?: that)? <known> <about>|(?:in )?<memory> (?:it |there
-   )?(?:say|says|is)(?: that)?) {1,3}(?P<what>[^.!?\\n]{2,120})
+(?:(?P<told>(?:i|we) (?:once |had |have )?(?:told you|said|mentioned)(?:(?: [\\w ]{1,20}?)? that)?)|you (?:still
+   )?(?:have|had|keep|kept|stored?|saved|noted)(?: it)?(?: down)? (?:in|on) <memory>(?: that)?|you (?:still |seem to |
+  also )?(?:think|believe|remember|noted|have noted|saved|have saved|have stored|stored)(?: that)?|(?:that|the|your|
+  this) <noted> (?:<about>|that(?: says)?|saying)|(?:everything|all|what)(?: that)? <known> <about>|(?:in )?<memory>
+   (?:it |there )?(?:say|says|is)(?: that)?) {1,3}(?P<what>[^.!?\\n]{2,120})
 """
 _ASKING: Final = """
 (?:what(?:'?s)?|which|who|when|where did we|do (?:you|u)|did you|have (?:you|i|we)|am i|are (?:you|they|these|those)|is

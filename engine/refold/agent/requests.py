@@ -299,7 +299,8 @@ def _forget_held(sentences: Sequence[_Sentence], number: int, *, is_certain: boo
     """Return the request to forget what a sentence, or the one before it, says is remembered."""
     for sentence in reversed(sentences[max(number - 1, 0) : number + 1]):
         match = _search("held", sentence.plain)
-        if match is not None:
+        # "I said the logo is too big. Drop it." does not speak of the memory.
+        if match is not None and (is_certain or match["told"] is None):
             what = _FALSE.sub("", sentence.cut(match, 0))
             return MemoryRequest("forget" if _OWN_STATEMENT.match(what) else "forget about", what) if what else None
     before = sentences[number - 1] if number else None

@@ -4,6 +4,7 @@ Standard output is its journal, as in ``worker.py``: a line before each call and
 input means that it is to finish what it is at.
 """
 
+import faulthandler
 import os
 import select
 import signal
@@ -175,6 +176,8 @@ class Eraser:
 
     def _make(self, memory: Memory) -> None:
         (kind,) = self._random.choices(list(KINDS), weights=list(KINDS.values()))
+        if not self._count:
+            kind = "append"  # Else it could die in its first call, and of an empty store nothing can be lost.
         self._count += 1
         name = f"{self._setup.name}-{self._count}"
         call = {"append": self._append, "erase": self._erase, "backup": self._back_up}[kind]
@@ -209,6 +212,7 @@ class Eraser:
 
 def main(told: str) -> None:
     """Work until told otherwise, or killed."""
+    faulthandler.register(signal.SIGUSR1)
     setup = msgspec.json.decode(told, type=Setup)
     if setup.broken:
         BUILDS[setup.broken]()

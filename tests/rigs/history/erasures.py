@@ -8,6 +8,7 @@ was ever said.
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -39,8 +40,11 @@ DOOMED_ANSWERS_MAX: Final = 100
 TIMES_MAX: Final = 3
 SURVIVOR_ANSWERS: Final = 3
 LOOPS_PER_STORE: Final = 5
-SILENCE_SECONDS: Final = 150
-"""An erasure asks servers that fail several times, and waits for each answer up to 45 s."""
+SILENCE_SECONDS: Final = 300
+"""Between two lines a process may erase, close and open again. While servers fail, the erasure and the closing each ask
+them several times, for up to 15 s each, and opening is tried for 60 s."""
+STACKS_SECONDS: Final = 1.0
+"""For writing the stacks of a process that is silent."""
 MARK: Final = re.compile(r"<[^>]+>")
 
 
@@ -78,6 +82,18 @@ class Process:
         """Kill it with no warning, and read what it had written before."""
         self._child.kill()
         self._end()
+
+    def stacks(self) -> str:
+        """Kill it, and return what its threads were doing, from what it wrote to standard error."""
+        self._child.send_signal(signal.SIGUSR1)
+        time.sleep(STACKS_SECONDS)
+        self._child.kill()
+        assert self._child.stderr is not None
+        return self._child.stderr.read().decode(errors="replace")
+
+    def check_killed(self) -> None:
+        """Raise if it did not die by the signal: an end of its own would pass for a kill."""
+        assert self._child.returncode == -signal.SIGKILL, f"{self.setup} ended by itself: {self._child.returncode}"
 
     def stop(self) -> None:
         """Let it finish what it is at; an error of its own is one of the rig."""
@@ -168,11 +184,18 @@ def _kill_one(loop: Loop, lines: list[Said], tally: Tally) -> None:
     victim, *others = processes
     wanted = DOOMED_ANSWERS_MAX if moment else random.randint(1, ANSWERS_MAX)
     try:
-        _wait(heard, lambda: victim.has_ended or victim.answers >= wanted)
+        _wait(heard, processes, lambda: victim.has_ended or victim.answers >= wanted)
         victim.kill()
+        victim.check_killed()
         tally.kills += 1
         reached = [other.answers + SURVIVOR_ANSWERS for other in others]
-        _wait(heard, lambda: all(other.answers >= least for other, least in zip(others, reached, strict=True)))
+        _wait(
+            heard,
+            others,
+            lambda: all(
+                other.has_ended or other.answers >= least for other, least in zip(others, reached, strict=True)
+            ),
+        )
         for other in others:
             other.stop()
     finally:
@@ -182,10 +205,15 @@ def _kill_one(loop: Loop, lines: list[Said], tally: Tally) -> None:
             tally.acknowledged += process.answers
 
 
-def _wait(heard: threading.Condition, enough: Callable[[], bool]) -> None:
+def _wait(heard: threading.Condition, processes: Sequence[Process], enough: Callable[[], bool]) -> None:
     with heard:
         while not enough():
-            assert heard.wait(SILENCE_SECONDS), f"not there, and nobody said anything for {SILENCE_SECONDS} seconds"
+            if not heard.wait(SILENCE_SECONDS):
+                break
+        else:
+            return
+    stacks = "\n".join(process.stacks() for process in processes)
+    raise AssertionError(f"not there, and no process wrote a line for {SILENCE_SECONDS} seconds:\n{stacks}")
 
 
 # What must hold.

@@ -79,6 +79,7 @@ AWS = "wJalrXUtnFEMI/K7" + "MDENG/bPxRfiCYEXAMPLEKEY"
             "curl -u admin:" + "s3cr3tPass99 https://x",
             "sshpass -p " + "s3cret ssh a",
         ),
+        "\u6697\u8a3c\u756a\u53f7:" + "4821",
         *("\u6697\u8a3c\u756a\u53f7\u306f" + "4821\u3067\u3059", "\u5bc6\u7801\u662f" + "4821"),
     ],
 )

@@ -152,7 +152,10 @@ _VALUE: Final = (
     r"(?=[A-Z]{0,8}\d)(?=\d{0,8}[A-Z])[A-Z0-9]{4,10}[#*]?|"
     r"(?=[A-Za-z-]{0,12}\d)[A-Za-z0-9]{3,8}(?:-[A-Za-z0-9]{3,8}){1,7})"
 )
-_NUMBER: Final = re.compile(rf"(?<![{words.LETTER}.,:/€$£¥_+#*-]){_VALUE}(?![{words.LETTER}_]|[.,:/-]\d|[:/]\S)")
+_NUMBER: Final = re.compile(
+    rf"(?:(?<![{words.LETTER}.,:/€$£¥_+#*-])|(?<=[\u3040-\u9fff\uac00-\ud7af]:)){_VALUE}"
+    rf"(?![{words.LETTER}_]|[.,:/-]\d|[:/]\S)"
+)
 _NOT_CODES: Final = re.compile(words.NOT_CODES, re.IGNORECASE)
 _LEADS: Final = (words.PLACE, words.DEVICE, words.VERIFY, words.BACKUP, words.PIN, words.CVV, words.BOX, "pins?")
 _LED: Final = re.compile(

@@ -9,143 +9,75 @@ from collections.abc import Iterator
 from typing import Final
 
 from refold.agent.secret_phrases import Secret, secret_phrases
+from refold.agent.secret_words import pattern
+from refold.agent.vocabulary import fill, read_tables
 
-# Before a keyword. Names of environment variables join words with underscores, which `\b` treats as word characters.
-_BEGINS: Final = r"(?<![A-Za-z0-9])"
-
-
-_NOW: Final = "now|jetzt|nun|ahora|agora|maintenant|adesso|ora|nu|teraz"
-
-
-# Between a keyword and its value: quotes or Markdown marks, or what the password is for, in the same clause, and "is".
-_MIDDLE: Final = (
-    rf"(?![A-Za-z0-9])(?:[\"'\]*`]{{0,3}}|\s(?:{_NOW})|\s(?:at|for|in|of|on|to)\s(?:(?![.;!?]\s)[^\n:=]){{1,40}}?)\s*+"
-    rf"(?:(?<![A-Za-z])(?:is|are|ist|est|es)(?!\w)(?:\s(?:{_NOW})(?!\w))?(?:\s*+:)?|:=|[=:：是は는은])[*`]{{0,3}}\s*+"
-    r"[\"'`*]{0,3}"
-)
 # Invisible characters, which can be hidden between the letters of a key.
 _UNSEEN: Final = re.compile("[\xad\u200b-\u200f\u2060-\u2064\ufeff]")
 
+# Keys, tokens and addresses with a shape of their own.
+_KEYS: Final = read_tables(r"""
+a private key = -----BEGIN [A-Z ]*PRIVATE KEY(?s:.*?-----END [A-Z ]*PRIVATE KEY(?:-----)?|.*)
+an AWS access key = <begin>(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9_])
+a provider's API key = <begin>(?:sk|pk|rk)[-_](?=[a-zA-Z_-]{0,300}\d)(?:[A-Za-z0-9]{1,32}[-_]){0,8}[A-Za-z0-9]{16,}
+a GitHub token = <begin>(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})
+a GitLab token = <begin>glpat-[A-Za-z0-9_-]{16,}
+a Slack token = <begin>(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{8,}
+a service's token = <begin>(?:(?:whsec_|dop_v1_|shp(?:at|ca|pa|ss)_|gsk_|xai-|lin_api_|ntn_|sbp_|r8_|pplx-|NRAK-|
+    AGE-SECRET-KEY-1)(?=[A-Za-z]{0,64}\d)[A-Za-z0-9]{20,}|(?:GOCSPX-|dckr_pat_|ATATT3|hvs\.)(?=[A-Za-z_-]{0,64}\d)[\w-]{20,}|
+    \d{8,10}:[A-Za-z0-9_-]{34,40}(?![A-Za-z0-9_-])|SK[0-9a-f]{32}(?![A-Za-z0-9_]))
+an address that is a secret = hooks\.slack\.com/services/[\w/-]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|
+    [?&]sig=[\w%+/=-]{20,}
+a Google API key = <begin>AIza[0-9A-Za-z_-]{30,}
 # Starts at the first eyJ of a run: if that is not a token, no token starts later in the run.
-_SIGNED: Final = r"(?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*"
-
-# Words that follow "the password is" in a sentence about passwords.
-_PLAIN: Final = (
-    "stored|kept|in|not|required|the|a|an|hashed|rotated|must|never|always|changed|reset|set|read|sent|shared|"
-    "encrypted|generated|validated|checked|optional|managed|injected|provided|needed|valid|invalid|too|at|from|only|"
-    "weak|strong|wrong|right|correct|incorrect|long|short|safe|secure|saved|easy|hard|empty|missing|same|still|also|just|really|"
-    "very|so|probably|different|hidden|visible|good|bad|leaked|compromised|simple|complex|case-sensitive|rejected|accepted|"
-    "working|fine|ok|okay|being|going|gone|yes|no|here|there|this|that|what|why|how|on|under|with|about|longer|shorter|"
-    "already|currently|usually|probably|actually|written|known|lost|like|your|our|their|part|case|more|less|better|enough|"
-    "something|nothing|unknown|out|up|off|now|"
-    "asked|expired|bcrypt|argon2?|scrypt|salted|string|text|str|bytes|null|none|true|false|undefined"
-)
-
-# The same in other languages, where the value must contain a digit: without one, it could be any word of the sentence.
-# "12-digit" and the name of a method say what passwords are like.
-_VALUE: Final = (
-    r"(?![~/]|https?:|\d{1,3}-[^\W\d_]+(?!\w)|(?:sha|aes|md|pbkdf|hmac|argon|base|utf|oauth|iso|tls|ssl)-?\d)"
-    r"(?=[!#-&(-/:-_a-~]{0,64}\d)(?P<secret>[!#-&(-_a-~]{6,}+)"
-)
-_RUSSIAN: Final = (
-    r"парол(?:ь|я|а|ата)(?!\w)(?:(?-i:\s[А-ЯЁІЇЄҐ][а-яёіїєґ]++){1,2}|"
-    r"\s(?:от|для|к|на|в|у|від|до|за)\s(?:(?![.;!?]\s)[^\n:=]){1,40}?)?"
-    r"(?:\s[\u2013\u2014-]{1,2}(?:\s(?:это|це))?\s|\s?[:=]\s?|(?:\s(?:это|це|теперь|сейчас|тепер|зараз|такой|е)){1,3}\s)"
-)
-_ARABIC: Final = (
-    r"كلمة\s(?:(?:مرور|سر)(?:ي|ك|ه|ها|نا)?|ال(?:مرور|سر)(?=\s?[:=]|\s(?:ال|هي|هو|ل(?![امن]\s))))(?!\w)"
-    r"(?:(?![.;!?؟]\s)[^\n:=]){0,40}?(?:\s(?:هي|هو|الآن)(?:\s?:)?\s|\s?[:=]\s?)"
-)
+a JSON web token = (?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*
+a bearer token = \b(?i:bearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})
+a token of a registry = <begin>(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,})
+an OAuth token = <begin>ya29\.[A-Za-z0-9_-]{16,}
+a mail service's key = <begin>SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
+basic credentials = \b(?i:basic)\s+(?=[a-z+/]*[A-Z0-9])[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9+/])
+a password in an address = <begin>[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/]{1,256}@
+begin = (?<![A-Za-z0-9_])
+""")
+# What a word or a command before it shows.
+_NAMED: Final = read_tables(r"""
+a password =
+# "The password for the wifi is hunter", "MYSQL_PWD=hunter"
+(?:password|passwd|passphrase|<word begin>(?:passcode|pwd))<middle>
+    (?!<password talk>(?![\w!#$%&*+@^~?=]|-\S{0,64}[\d!#$%&*+@^~?=])|[~/])(?P<secret>[^\s"'`*]{4,})
+(?:<russian password>|<arabic password>)["'`*«]{0,3}<mixed value>
 # Without "is", the keyword begins a clause and the value ends it: "I forgot my password Office365" does not.
-_BARE: Final = (
-    r"(?:\A|[.,;:!?\n،。，；：！？]|(?:что|що|أن|ان|که|diye)\s)\s?"
-    r"(?:(?:мой|наш|мій|my|我的|我们的|我們的|و)\s?)?"
-    r"(?:пароль(?:(?-i:\s[А-ЯЁІЇЄҐ][а-яёіїєґ]++){1,2})?|كلمة\s(?:ال)?(?:مرور|سر)ي?(?:\sالخاصة\sبي)?|"
-    r"(?:şifre|parola)(?:m|miz)?|密码|密碼)(?!\w)\s"
-)
-_CLAUSE_END: Final = r"(?:(?<=[.,;!?])|(?=[ \t]{0,3}(?:\Z|[\n،؛。，；！？])))"
+<bare password>["'`*«]{0,3}<mixed value>(?:(?<=[.,;!?])|(?=[ \t]{0,3}(?:\Z|[\n،؛。，；！？])))
+# "mera password hunter2 hai": the verb comes last.
+(?:पासवर्ड|<word begin>password|رمز عبور|پاس\s?ورڈ)(?!\w)(?:\s(?:अब|ab))?\s?[:\s]\s?["'`*]{0,3}<mixed value>\s
+    (?:है|था|hai|tha|است|ہے)(?!\w)
+# "export SMTP_PASS=hunter"
+<word begin>(?:(?-i:(?:[A-Z0-9]{1,32}_){1,4}PASS)|
+    (?:[a-z0-9]{1,32}_){0,3}(?:db|database|smtp|mail|redis|ftp|admin|root|user|pg|mysql|auth)_pass)\s?[:=]\s?["'`]?
+    (?![$<{(\[]|(?:true|false|enabled|disabled|required|success\w*|failed)\b)(?P<secret>[^\s"'`]{6,})
+\b(?:curl|wget|http)\b[^\n]{0,200}?\s(?:-u|--user)[\s=]?["']?[^\s:"'$]{1,64}:(?![$<{*])(?P<secret>[^\s"']{4,})
+\b(?:mysql(?:dump|admin)?|mariadb)\b[^\n]{0,200}?\s(?-i:-p)(?![$<{*\s])["']?(?P<secret>[^\s"']{4,})
+\bsshpass\s-p\s?["']?(?![$<{*])(?P<secret>[^\s"']{4,})
 
-_SHAPES: Final = (
-    (
-        "a private key",
-        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY(?:.*?-----END [A-Z ]*PRIVATE KEY(?:-----)?|.*)", re.DOTALL),
-    ),
-    ("an AWS access key", re.compile(r"(?<![A-Za-z0-9_])(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9_])")),
-    (
-        "a provider's API key",
-        re.compile(
-            r"(?<![A-Za-z0-9_])(?:sk|pk|rk)[-_](?=[a-zA-Z_-]{0,300}\d)(?:[A-Za-z0-9]{1,32}[-_]){0,8}[A-Za-z0-9]{16,}"
-        ),
-    ),
-    ("a GitHub token", re.compile(r"(?<![A-Za-z0-9_])(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})")),
-    ("a GitLab token", re.compile(r"(?<![A-Za-z0-9_])glpat-[A-Za-z0-9_-]{16,}")),
-    ("a Slack token", re.compile(r"(?<![A-Za-z0-9_])(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{8,}")),
-    (
-        "a service's token",
-        re.compile(
-            r"(?<![A-Za-z0-9_])(?:(?:whsec_|dop_v1_|shp(?:at|ca|pa|ss)_|gsk_|xai-|lin_api_|ntn_|sbp_|r8_|pplx-|NRAK-|AGE-SECRET-KEY-1)"
-            r"(?=[A-Za-z]{0,64}\d)[A-Za-z0-9]{20,}|(?:GOCSPX-|dckr_pat_|ATATT3|hvs\.)(?=[A-Za-z_-]{0,64}\d)[\w-]{20,}|"
-            r"\d{8,10}:[A-Za-z0-9_-]{34,40}(?![A-Za-z0-9_-])|SK[0-9a-f]{32}(?![A-Za-z0-9_]))"
-        ),
-    ),
-    (
-        "an address that is a secret",
-        re.compile(
-            r"hooks\.slack\.com/services/[\w/-]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|[?&]sig=[\w%+/=-]{20,}"
-        ),
-    ),
-    ("a Google API key", re.compile(r"(?<![A-Za-z0-9_])AIza[0-9A-Za-z_-]{30,}")),
-    ("a JSON web token", re.compile(_SIGNED)),
-    ("a bearer token", re.compile(r"\bbearer\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})", re.IGNORECASE)),
-    (
-        "a token of a registry",
-        re.compile(r"(?<![A-Za-z0-9_])(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,})"),
-    ),
-    ("an OAuth token", re.compile(r"(?<![A-Za-z0-9_])ya29\.[A-Za-z0-9_-]{16,}")),
-    ("a mail service's key", re.compile(r"(?<![A-Za-z0-9_])SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}")),
-    ("basic credentials", re.compile(r"\b(?i:basic)\s+(?=[a-z+/]*[A-Z0-9])[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9+/])")),
-    (
-        "a password in an address",
-        re.compile(r"(?<![A-Za-z0-9_])[a-z][a-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/]{1,256}@", re.IGNORECASE),
-    ),
-    (
-        "a password",
-        re.compile(
-            rf"(?:password|passwd|passphrase|{_BEGINS}(?:passcode|pwd)){_MIDDLE}"
-            rf"(?!(?:{_PLAIN})(?![\w!#$%&*+@^~?=]|-\S{{0,64}}[\d!#$%&*+@^~?=])|[~/])(?P<secret>[^\s\"'`*]{{4,}})",
-            re.IGNORECASE,
-        ),
-    ),
-    ("a password", re.compile(rf"(?:{_RUSSIAN}|{_ARABIC})[\"'`*«]{{0,3}}{_VALUE}", re.IGNORECASE)),
-    ("a password", re.compile(rf"{_BARE}[\"'`*«]{{0,3}}{_VALUE}{_CLAUSE_END}", re.IGNORECASE)),
-    (
-        "a password",  # The verb comes last.
-        re.compile(
-            rf"(?:पासवर्ड|{_BEGINS}password|رمز عبور|پاس\s?ورڈ)(?!\w)(?:\s(?:अब|ab))?\s?[:\s]\s?[\"'`*]{{0,3}}{_VALUE}\s"
-            r"(?:है|था|hai|tha|است|ہے)(?!\w)",
-            re.IGNORECASE,
-        ),
-    ),
-    (
-        "a credential",
-        re.compile(
-            rf"{_BEGINS}(?:(?:api|access|account)[ _-]?key|(?:client[ _-]?)?secret(?:[ _-]?access)?(?:[ _-]?key)?|"
-            rf"(?:access|auth)[ _-]?token|token|credential)s?{_MIDDLE}"
-            r"(?=[^\s'\"]{0,128}\d)(?P<secret>[A-Za-z0-9_./+=-]{12,})",
-            re.IGNORECASE,
-        ),
-    ),
+# "X-Api-Key: abc123def456"
+a credential = <word begin>(?:(?:api|access|account)[ _-]?key|(?:client[ _-]?)?secret(?:[ _-]?access)?(?:[ _-]?key)?|
+    (?:access|auth)[ _-]?token|token|credential)s?<middle>(?=[^\s'"]{0,128}\d)(?P<secret>[A-Za-z0-9_./+=-]{12,})
+# "My pin for the bank is 4821"
+a PIN = <word begin>(?:(?-i:PIN|Pin(?=\s(?:ist|lautet|es|is|est)))|
+    (?:my|our|his|her|their|your|meine?|unsere?|mi|mon|code|the(?!\spin\s\d))\spin)(?!\w)(?:[\s-](?:code|number|nummer))?
+    (?:\s(?:for|of|to|at|on|für|von|de|del|para|pour)\s(?:(?![.;!?]\s)[^\n:=\d]){1,40}?)?
+    (?:\s<now>)?(?:\s(?:is|ist|lautet|es|est)(?:\s<now>)?)?\s?[:=]?\s?["'`*]{0,3}
+    (?P<secret>\d{4,8})(?![\d.,:/-]*\d|\w|[%°]|\s(?:years?|times|posts|pins|items|people|users|[kmc]?m|of)(?!\w))
+a card's security code = <word begin>(?:(?:cvv|cvc)2?|csc(?=\scode|\s?[:=]|\sis\s))(?!\w)(?:\s(?:code|number))?
+    (?:\s(?:is|ist))?\s?[:=]?\s?(?P<secret>\d{3,4})(?![\w.,]*\d)
+""")
+_PATTERNS: Final = (
+    *((kind, re.compile(fill(key, _KEYS))) for kind, keys in _KEYS.items() for key in keys if kind != "begin"),
+    *((kind, re.compile(pattern(shape))) for kind, shapes in _NAMED.items() for shape in shapes),
 )
 
-
-# Numbers and passwords whose keyword is short, so that it needs more around it.
-_PIN: Final = (
-    rf"(?:{_BEGINS}(?-i:PIN|Pin(?=\s(?:ist|lautet|es|is|est)))|"
-    rf"{_BEGINS}(?:my|our|his|her|their|your|meine?|unsere?|mi|mon|code|the(?!\spin\s\d))\spin)(?!\w)(?:[\s-](?:code|number|nummer))?"
-    r"(?:\s(?:for|of|to|at|on|für|von|de|del|para|pour)\s(?:(?![.;!?]\s)[^\n:=\d]){1,40}?)?"
-    rf"(?:\s(?:{_NOW}))?(?:\s(?:is|ist|lautet|es|est)(?:\s(?:{_NOW}))?)?\s?[:=]?\s?[\"'`*]{{0,3}}"
-    r"(?P<secret>\d{4,8})(?![\d.,:/-]*\d|\w|[%°]|\s(?:years?|times|posts|pins|items|people|users|[kmc]?m|of)(?!\w))"
-)
+# Instead of a password, and nothing else: a password may well begin as one of these.
+_PLACEHOLDER: Final = re.compile(pattern("<placeholder><closing>"))
 # In India, a PIN of six digits beside such a word is a postal code.
 _POSTAL: Final = re.compile(r"[1-9]\d{5}")
 _ADDRESS: Final = re.compile(
@@ -154,66 +86,6 @@ _ADDRESS: Final = re.compile(
     re.IGNORECASE,
 )
 _ADDRESS_CHARS: Final = 80
-_CVV: Final = (
-    rf"{_BEGINS}(?:(?:cvv|cvc)2?|csc(?=\scode|\s?[:=]|\sis\s))(?!\w)(?:\s(?:code|number))?(?:\s(?:is|ist))?\s?[:=]?\s?"
-    r"(?P<secret>\d{3,4})(?![\w.,]*\d)"
-)
-_VARIABLE: Final = (
-    r"(?:(?-i:(?<![A-Za-z0-9])(?:[A-Z0-9]{1,32}_){1,4}PASS)|"
-    r"(?<![A-Za-z0-9])(?:[a-z0-9]{1,32}_){0,3}(?:db|database|smtp|mail|redis|ftp|admin|root|user|pg|mysql|auth)_pass)"
-    r"\s?[:=]\s?[\"'`]?(?![$<{(\[]|(?:true|false|enabled|disabled|required|success\w*|failed)\b)(?P<secret>[^\s\"'`]{6,})"
-)
-# A boarding pass and the like have numbers, too.
-_PW: Final = (
-    rf"(?:{_BEGINS}(?:pw|psw)|(?:(?<![A-Za-z0-9])(?<![A-Za-z0-9]\s)|"
-    r"(?<![A-Za-z0-9])(?:my|our|is|and|with|user|login|account|admin|root|db|database|wi-?fi|e?-?mail|ftp|ssh|smtp)\s)pass)"
-    rf"\s?[:=]\s?[\"'`]?(?=[^\s\d]{{0,64}}\d)(?=[^\sa-z]{{0,64}}[a-z]){_VALUE}"
-)
-_COMMANDS: Final = (
-    r"\b(?:curl|wget|http)\b[^\n]{0,200}?\s(?:-u|--user)[\s=]?[\"']?[^\s:\"'$]{1,64}:(?![$<{*])(?P<secret>[^\s\"']{4,})",
-    r"\b(?:mysql(?:dump|admin)?|mariadb)\b[^\n]{0,200}?\s(?-i:-p)(?![$<{*\s])[\"']?(?P<secret>[^\s\"']{4,})",
-    r"\bsshpass\s-p\s?[\"']?(?![$<{*])(?P<secret>[^\s\"']{4,})",
-)
-_A_PIN: Final = "a PIN"
-_CARD: Final = "a card number"
-_SHORT_SHAPES: Final = (
-    (_A_PIN, re.compile(_PIN, re.IGNORECASE)),
-    ("a card's security code", re.compile(_CVV, re.IGNORECASE)),
-    *(("a password", re.compile(shape, re.IGNORECASE)) for shape in (_VARIABLE, _PW, *_COMMANDS)),
-    (
-        _CARD,
-        re.compile(r"(?<![\w.-])[2-6]\d{3}([ -]?)(?:\d{4}\1\d{4}\1\d{1,7}|\d{6}\1\d{5})(?![\w-])"),
-    ),
-)
-
-
-# Instead of a password, and nothing else: a password may well begin as one of these.
-_PLACEHOLDER: Final = re.compile(
-    r"(?:\$\{[^\s}]{0,64}\}?|\$\(?[A-Z_]{2,64}\)?|<[^\s>]{0,64}>?|\{\{?[^\s}]{0,64}\}{0,2}|[x*.\u2022#_-]{3,64}|"
-    r"(?:change|replace|fill|insert|put|enter)[-_]?(?:me|this|it|here)|"
-    r"(?:(?:your|my)[-_](?:[a-z]{1,12}[-_]){0,2})?(?:password|passwd|pass|pwd|secret|token)(?:[-_]here)?|"
-    r"example|placeholder|dummy|redacted|hidden|masked|yes|no|null|none|true|false|undefined|required|optional|"
-    r"(?:os|process|settings|config|env|self|this|request|req)\.[a-z_.]{1,64}|[a-z_][\w.]{0,63}(?:[(\[]|\(\)))"
-    r"[\"')\],;.!]{0,2}",
-    re.IGNORECASE,
-)
-
-
-def _is_postal(text: str, start: int, end: int) -> bool:
-    before = text[max(start - _ADDRESS_CHARS, 0) : start]
-    return _POSTAL.fullmatch(text, start, end) is not None and _ADDRESS.search(before) is not None
-
-
-def _is_secret(kind: str, text: str) -> bool:
-    """Return whether what has the shape of a secret is one. The last digit of a card number checks the others."""
-    if kind in {"a password", "a password in an address"}:
-        value = text.rpartition(":")[2].removesuffix("@") if kind.endswith("address") else text
-        return _PLACEHOLDER.fullmatch(value) is None
-    if kind != _CARD:
-        return True
-    digits = [int(char) for char in reversed(text) if char.isdecimal()]
-    doubled = (sum(divmod(2 * digit, 10)) for digit in digits[1::2])
-    return (sum(digits[::2]) + sum(doubled)) % 10 == 0
 
 
 def secret_in(text: str) -> str | None:
@@ -252,16 +124,26 @@ def mask_secrets(text: str) -> str:
 
 
 def _secrets(text: str) -> Iterator[Secret]:
-    for kind, shape in (*_SHAPES, *_SHORT_SHAPES):
+    for kind, shape in _PATTERNS:
         has_words = "secret" in shape.groupindex  # Around the secret.
         for match in shape.finditer(text):
             start, end = match.span("secret") if has_words else match.span()
-            if not _is_secret(kind, text[start:end]) or (kind == _A_PIN and _is_postal(text, start, end)):
-                continue
-            yield Secret(start, _end_of_secret(text, start, end) if has_words else end, kind)
+            if not _is_placeholder(kind, text[start:end]) and not _is_postal(kind, text, start, end):
+                yield Secret(start, _end_of_secret(text, start, end) if has_words else end, kind)
     for secret in secret_phrases(text):
-        if secret.kind != _A_PIN or not _is_postal(text, secret.start, secret.end):
+        if not _is_postal(secret.kind, text, secret.start, secret.end):
             yield secret
+
+
+def _is_placeholder(kind: str, value: str) -> bool:
+    if kind == "a password in an address":
+        value = value.rpartition(":")[2].removesuffix("@")
+    return kind.startswith("a password") and _PLACEHOLDER.fullmatch(value) is not None
+
+
+def _is_postal(kind: str, text: str, start: int, end: int) -> bool:
+    before = text[max(start - _ADDRESS_CHARS, 0) : start]
+    return kind == "a PIN" and _POSTAL.fullmatch(text, start, end) is not None and _ADDRESS.search(before) is not None
 
 
 def _end_of_secret(text: str, start: int, end: int) -> int:

@@ -12,7 +12,7 @@ from refold import Memory, StoreError, StoreFull
 from refold.log import disk, witness
 from refold.log.lmdb_file import DATA_FILE
 from tests.support.memories import Child, assert_sound
-from tests.support.seams import engine_of
+from tests.support.seams import engine_of, log_of
 
 TOLD: Final = "what was told that day"
 
@@ -75,6 +75,37 @@ def test_a_handle_that_is_collected_while_the_file_is_replaced_does_not_wait_for
     with Child(COLLECTED, str(store), str(tmp_path / "dropped")) as child:
         assert child.read() == "5"
     assert not holds_it(store)
+
+
+REPLACED_AND_WRITTEN = """
+import sys
+from refold import Memory
+from tests.support.seams import log_of
+with Memory(sys.argv[1]) as memory:
+    log_of(memory).in_turn(lambda turn: turn.write((), is_clean=True))
+    print("replaced", flush=True)
+    for line in sys.stdin:
+        memory.conversation("other").append("user", line.strip(), tokens=1)
+        print("written", flush=True)
+"""
+
+
+def test_who_has_the_replaced_file_open_still_reads_its_last_commit(store: Path) -> None:
+    with Memory(store) as memory:
+        for number in range(40):  # So that the numbers of commits need not be advanced to be continued.
+            seq = memory.conversation("chat").append("user", f"message {number}", tokens=1).seq
+        log = log_of(memory)
+        log.last_commit()
+        # From here on this process looks for no other file, as between a look and the reads behind it.
+        with Child(REPLACED_AND_WRITTEN, str(store)) as child:
+            assert child.read() == "replaced"
+            for _ in range(4):
+                assert [event.seq for event in log.events_at([seq])] == [seq]
+                child.write("more")
+                assert child.read() == "written"
+            assert log.head() == seq
+        log.last_commit()
+        assert log.head() > seq
 
 
 class TestACleanCopyThatFails:

@@ -148,16 +148,19 @@ def _continue_commits(file: str, environment: Environment) -> None:
     """Give the last commit of the new file the number of the old file's last commit.
 
     That number must not be smaller than those of the transactions that made the new file, because the new file's list
-    of free pages contains them. If it is, the old file's number is advanced first.
+    of free pages contains them. A process that has the old file open reads the page whose number is as even or odd as
+    that of the last commit to either file. So the old file's number is advanced at least once, by a commit that changes
+    nothing: then both pages of either file describe the same state.
     """
     page_bytes, meta = environment.env.stat()["psize"], environment.databases["meta"]
     with open(file, "r+b", buffering=0) as new:
         descriptions = [os.pread(new.fileno(), _META_BYTES, page * page_bytes + _META_BEGIN) for page in (0, 1)]
         whole = max(descriptions, key=_number)
-        while environment.env.info()["last_txnid"] < _number(whole):
-            with environment.begin(write=True) as txn:  # Puts the same value, to advance the number.
+        last = 0
+        while last < _number(whole):
+            with environment.begin(write=True) as txn:  # Puts the same value.
                 txn.put(FORMAT_KEY, txn.get(FORMAT_KEY, db=meta) or b"", db=meta)
-        last = environment.env.info()["last_txnid"]
+            last = environment.env.info()["last_txnid"]
         for number in (last - 1, last):
             description = whole[: -_NUMBER.size] + _NUMBER.pack(number)
             written = os.pwrite(new.fileno(), description, number % 2 * page_bytes + _META_BEGIN)

@@ -55,6 +55,7 @@ class Process:
         self.setup = setup
         self.lines: list[Said] = []
         self.has_ended = False
+        self._errors = ""
         self._heard = heard
         command = [sys.executable, "-m", "tests.rigs.history.eraser", msgspec.json.encode(setup).decode()]
         self._child = subprocess.Popen(
@@ -93,21 +94,23 @@ class Process:
 
     def check_killed(self) -> None:
         """Raise if it did not die by the signal: an end of its own would pass for a kill."""
-        assert self._child.returncode == -signal.SIGKILL, f"{self.setup} ended by itself: {self._child.returncode}"
+        status = self._child.returncode
+        assert status == -signal.SIGKILL, f"{self.setup} ended by itself with {status}: {self._errors[-2_000:]}"
 
     def stop(self) -> None:
         """Let it finish what it is at; an error of its own is one of the rig."""
         assert self._child.stdin is not None
         self._child.stdin.close()
         status = self._child.wait(SILENCE_SECONDS)
-        assert self._child.stderr is not None
-        told = self._child.stderr.read().decode(errors="replace")
         self._end()
-        assert not status, f"{self.setup} ended with {status}: {told[-2_000:]}"
+        assert not status, f"{self.setup} ended with {status}: {self._errors[-2_000:]}"
 
     def _end(self) -> None:
         self._child.wait()
         self._thread.join()
+        assert self._child.stderr is not None
+        if not self._child.stderr.closed:
+            self._errors = self._child.stderr.read().decode(errors="replace")
         for pipe in (self._child.stdin, self._child.stdout, self._child.stderr):
             assert pipe is not None
             pipe.close()

@@ -45,6 +45,7 @@ SILENCE_SECONDS: Final = 300
 them several times, for up to 15 s each, and opening is tried for 60 s."""
 STACKS_SECONDS: Final = 1.0
 """For writing the stacks of a process that is silent."""
+SETTLED_SECONDS: Final = 60.0
 MARK: Final = re.compile(r"<[^>]+>")
 
 
@@ -246,7 +247,7 @@ def _findings(loop: Loop, lines: list[Said], tally: Tally) -> Iterator[str]:
             answered(each.refresh)
         yield from judge.remains(Path(copies or path), texts)
         if copies:
-            yield from answered(lambda: list(_server_findings(path, texts)))
+            yield from _settled(lambda: answered(lambda: list(_server_findings(path, texts))))
         head = memory.head
         yield from answered(lambda: judge.unwritable(memory, head))
     tally.events = len(events)
@@ -265,6 +266,14 @@ def _finished(path: str, copies: str) -> Memory:
         if not engine_of(memory).is_unswept or time.monotonic() > until:
             return memory
         memory.close()
+
+
+def _settled(find: Callable[[], list[str]]) -> list[str]:
+    """Look again while there is a finding: a replica that was stopped answers before it hears what was erased."""
+    until = time.monotonic() + SETTLED_SECONDS
+    while (findings := find()) and time.monotonic() < until:
+        time.sleep(SETTLED_SECONDS / 60)
+    return findings
 
 
 def _server_findings(path: str, texts: Sequence[tuple[str, bytes]]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import refold
-from refold.agent import lessons, parts, providers, requests, secret_phrases
+from refold.agent import lessons, parts, providers, request_words, requests, secret_phrases
 from refold.agent.commands import detect_memory_command
 from refold.agent.secrets import secret_in
 from refold.errors import RefoldError
@@ -41,7 +41,7 @@ JOINTS = ("", " ", "-", ".", "/")
 LEADS_MAX = 12
 POINTS_MAX = 40
 CHARS = (375, 1_500, 6_000)
-TABLES = (requests, secret_phrases)
+TABLES = (request_words, requests, secret_phrases)
 """Modules whose patterns are tables of words: each try costs so much that a tenth of them is made but in a soak."""
 FLOOR_SECONDS = 0.001
 GROWTH = 4

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
-from refold.agent.secret_words import pattern, rows, stems
+from refold.agent.secret_words import pattern, stems
 
 
 class Secret(NamedTuple):
@@ -43,7 +43,7 @@ _NAMED_PASSWORD: Final = re.compile(pattern("<named password>"))
 _CHANGED: Final = re.compile(pattern("<begin><change>"))
 _CHANGE_CHARS: Final = 120
 _TO: Final = re.compile(pattern("<to after>"))
-_FROM_TO: Final = tuple(map(re.compile, rows("from to")))
+_FROM_TO: Final = tuple(re.compile(pattern(way)) for way in ("<from to>", "<from to zh>", "<from to ja>"))
 _ACCESS: Final = re.compile(pattern("<access>"))
 _PAIR: Final = re.compile(pattern("<pair>"))
 _OPENS: Final = re.compile(pattern("<opens before>"))

@@ -127,12 +127,7 @@ plain capitals =
 de: Pflicht(?:feld)?|Geheim|Standard|Mist|Quatsch|Schrott|Murks|Unsinn|Unbekannt|Sicher|Unsicher|Falsch|Richtig|Privat|
     Keines?|Kennwort|Passwort|Teil|Sache|Frage
 en: Correct|Secret|Required|String|Optional|Boolean|Integer|Invalid|Valid|Hidden|Password|Firebase|Google|Apple|Facebook
-fr: Aucune?|Obligatoire
-es: Ninguna?|Correct[ao]|Secret[ao]
-it: Nessuna
-pt: Nenhuma
-nl: Geen|Onbekend
-pl: Brak
+xx: Aucune?|Obligatoire|Ninguna?|Correct[ao]|Secret[ao]|Nessuna|Nenhuma|Geen|Onbekend|Brak
 
 # What begins a sentence about a password or a passphrase: "the passphrase is >stored< in the safe".
 talk =
@@ -157,7 +152,7 @@ rotated|must|changed|reset|read|sent|shared|encrypted|generated|validated|checke
 # Phrases that recover a wallet, and the words that no such phrase has.
 seed phrase =
 en: seed ?-?phrase|seed words|recovery phrase|mnemonic(?: phrase)?|secret phrase|wallet (?:phrase|words)|backup phrase
-de: seed-?phrase|wiederherstellungs(?:phrase|wörter)|merkphrase|sicherungsphrase|mnemonik
+de: wiederherstellungs(?:phrase|wörter)|merkphrase|sicherungsphrase|mnemonik
 fr: phrase (?:de récupération|mnémonique|de secours|seed|graine)|mots de récupération
 es: frase (?:semilla|de recuperación|mnemotécnica|secreta|seed)|palabras (?:semilla|de recuperación)
 it: frase (?:di recupero|seed|mnemonica|segreta)|parole (?:di recupero|seed)
@@ -355,24 +350,19 @@ nl: tekens|cijfers|dagen|jaar|uur|minuten|keer|seconden|pogingen
 pl: znak\w{0,24}|cyfr\w{0,24}|dni|lat|godzin\w{0,24}|minut\w{0,24}|razy|sekund\w{0,24}|prób\w{0,24}|zł
 
 # Keys of networks and services.
-key =
-en: (?:<key of>|encryption|secret|licen[sc]e|private|access|signing|master|product)[ -]?(?:key|schlüssel|
-    sleutel)<key end>
-en: (?:recovery|bitlocker|backup)[ -]?key<key end>
-de: (?:wiederherstellungs|(?:verschlüsselungs|sicherheits|netzwerk|lizenz)-?)schlüssel<key end>
-fr: clé de (?:récupération|secours)<key end>
-es: clave de recuperación<key end>
-it: chiave di recupero<key end>
-pt: chave de recuperação<key end>
-nl: herstelsleutel<key end>
-pl: klucz odzyskiwania<key end>
-xx: (?:cl[eé]f?|clave|llave|chiave|chave|klucz|sleutel)\s(?:d['’]|de |del |della |di |da |do |van |voor |la |
-    el ){0,2}(?:<key of>|chiffrement|cifrado|cifratura|criptografia|secr[eè]te?|secreta|segreta|sécurité|accès|
-    acceso)<key end>
-xx: (?:ssid|wi-?fi|wlan)[^\n.;!?]{0,40}?<begin>(?:key|schlüssel|clé|clave|chiave|chave|sleutel|klucz)<key end>
+key = <latin key><key end>
 zh: [密金][钥鑰]
 ja: APIキー|(?:Wi-?Fi|暗号化?)の?キー
 key end = (?![A-Za-z0-9À-ɏ_])
+latin key =
+en: (?:<key of>|encryption|secret|licen[sc]e|private|access|signing|master|product)[ -]?(?:key|schlüssel|sleutel)
+en: (?:recovery|bitlocker|backup)[ -]?key
+de: (?:wiederherstellungs|(?:verschlüsselungs|sicherheits|netzwerk|lizenz)-?)schlüssel
+xx: (?:clé|clave|chiave|chave) d[ei] (?:récupération|secours|recuperación|recupero|recuperação)|herstelsleutel|
+    klucz odzyskiwania
+xx: (?:cl[eé]f?|clave|llave|chiave|chave|klucz|sleutel)\s(?:d['’]|de |del |della |di |da |do |van |voor |la |el ){0,2}
+    (?:<key of>|chiffrement|cifrado|cifratura|criptografia|secr[eè]te?|secreta|segreta|sécurité|accès|acceso)
+xx: (?:ssid|wi-?fi|wlan)[^\n.;!?]{0,40}?<begin>(?:key|schlüssel|clé|clave|chiave|chave|sleutel|klucz)
 key of = wi-?fi|wlan|wpa2?|wep|router|network|netzwerk|réseau|red|rete|rede|netwerk|sieci|api|ssid|hotspot
 key stem = key|schlüssel|sleutel|clé|clef|clave|llave|chiave|chave|klucz|secret|token|jeton|令牌|钥|鑰|キー|トークン
 
@@ -381,8 +371,6 @@ a password = (?:<password>|<begin><short password>)(?:(?<=[\u3040-\ud7af])|<key 
 about = (?!@|[ -](?:manager|reset|polic|field|hash|rule|length|requirement|strength|generator|protect|less|column|input|
     file|prompt|hint|change|update|expir|valid|auth|encrypt|table|model|type|box|min|max))
 
-# Names of environment variables join words with underscores, which `\b` treats as word characters.
-word begin = (?<![A-Za-z0-9])
 # Between a keyword and its value: quotes or Markdown marks, or what the password is for, in the same clause, and "is".
 middle = (?![A-Za-z0-9])(?:["'\]*`]{0,3}|\s<now>|\s(?:at|for|in|of|on|to)\s(?:(?![.;!?]\s)[^\n:=]){1,40}?)\s*+
     (?:(?<![A-Za-z])(?:is|are|ist|est|es)(?!\w)(?:\s<now>(?!\w))?(?:\s*+:)?|:=|[=:：是は는은])[*`]{0,3}\s*+["'`*]{0,3}
@@ -460,10 +448,9 @@ named password = (?<![!-~À-ɏ])<opening>(?P<secret><run>)["'`»”」』*]{0,2}
 # "the password to hunter22", if it was changed
 to after = [^\n:=.,;!?]{0,40}?<begin><to><end>\s<opening>
 # "from hunter22 to hunter33", which is about passwords if a verb says that one was changed
-from to =
-<begin><from><end>\s<opening>(?P<old><run>)["'`]?\s<begin><to><end>\s<opening>(?P<secret><run>)
-[从從](?P<old><run>)(?P<verb>[改換换变變])(?:成|为|為|到)(?P<secret><run>)
-(?<![!-~])(?P<old><run>)から(?P<secret><run>)[にへ](?P<verb>変|し)
+from to = <begin><from><end>\s<opening>(?P<old><run>)["'`]?\s<begin><to><end>\s<opening>(?P<secret><run>)
+from to zh = [从從](?P<old><run>)(?P<verb>[改換换变變])(?:成|为|為|到)(?P<secret><run>)
+from to ja = (?<![!-~])(?P<old><run>)から(?P<secret><run>)[にへ](?P<verb>変|し)
 access = <password>|(?<![a-z])(?:wi-?fi|wlan)|<login>
 # "login: admin / hunter22"
 pair = (?<![/.])(?:<login>|(?<![a-z])wi-?fi|wlan)(?:[^\n.;!?/|]|\.(?=\S)){0,50}+[/|]\s?(?P<secret><run>)
@@ -515,11 +502,6 @@ def pattern(text: str) -> str:
     '(?i)(?:from|von|de|du|del|da|van|z) .* (?:to|auf|zu|in|à|en|par|a|con|para|por|naar|na)'
     """
     return "(?i)" + fill(text, _TABLES)
-
-
-def rows(name: str) -> list[str]:
-    """Return the alternatives of a table, each as a pattern."""
-    return [pattern(row) for row in _TABLES[name]]
 
 
 def stems(name: str) -> tuple[str, ...]:

@@ -43,16 +43,16 @@ begin = (?<![A-Za-z0-9_])
 _NAMED: Final = read_tables(r"""
 a password =
 # "The password for the wifi is hunter", "MYSQL_PWD=hunter"
-(?:password|passwd|passphrase|<word begin>(?:passcode|pwd))<middle>
+(?:password|passwd|passphrase|<begin>(?:passcode|pwd))<middle>
     (?!<password talk>(?![\w!#$%&*+@^~?=]|-\S{0,64}[\d!#$%&*+@^~?=])|[~/])(?P<secret>[^\s"'`*]{4,})
 (?:<russian password>|<arabic password>)["'`*«]{0,3}<mixed value>
 # Without "is", the keyword begins a clause and the value ends it: "I forgot my password Office365" does not.
 <bare password>["'`*«]{0,3}<mixed value>(?:(?<=[.,;!?])|(?=[ \t]{0,3}(?:\Z|[\n،؛。，；！？])))
 # "mera password hunter2 hai": the verb comes last.
-(?:पासवर्ड|<word begin>password|رمز عبور|پاس\s?ورڈ)(?!\w)(?:\s(?:अब|ab))?\s?[:\s]\s?["'`*]{0,3}<mixed value>\s
+(?:पासवर्ड|<begin>password|رمز عبور|پاس\s?ورڈ)(?!\w)(?:\s(?:अब|ab))?\s?[:\s]\s?["'`*]{0,3}<mixed value>\s
     (?:है|था|hai|tha|است|ہے)(?!\w)
 # "export SMTP_PASS=hunter"
-<word begin>(?:(?-i:(?:[A-Z0-9]{1,32}_){1,4}PASS)|
+<begin>(?:(?-i:(?:[A-Z0-9]{1,32}_){1,4}PASS)|
     (?:[a-z0-9]{1,32}_){0,3}(?:db|database|smtp|mail|redis|ftp|admin|root|user|pg|mysql|auth)_pass)\s?[:=]\s?["'`]?
     (?![$<{(\[]|(?:true|false|enabled|disabled|required|success\w*|failed)\b)(?P<secret>[^\s"'`]{6,})
 \b(?:curl|wget|http)\b[^\n]{0,200}?\s(?:-u|--user)[\s=]?["']?[^\s:"'$]{1,64}:(?![$<{*])(?P<secret>[^\s"']{4,})
@@ -60,15 +60,15 @@ a password =
 \bsshpass\s-p\s?["']?(?![$<{*])(?P<secret>[^\s"']{4,})
 
 # "X-Api-Key: abc123def456"
-a credential = <word begin>(?:(?:api|access|account)[ _-]?key|(?:client[ _-]?)?secret(?:[ _-]?access)?(?:[ _-]?key)?|
+a credential = <begin>(?:(?:api|access|account)[ _-]?key|(?:client[ _-]?)?secret(?:[ _-]?access)?(?:[ _-]?key)?|
     (?:access|auth)[ _-]?token|token|credential)s?<middle>(?=[^\s'"]{0,128}\d)(?P<secret>[A-Za-z0-9_./+=-]{12,})
 # "My pin for the bank is 4821"
-a PIN = <word begin>(?:(?-i:PIN|Pin(?=\s(?:ist|lautet|es|is|est)))|
+a PIN = <begin>(?:(?-i:PIN|Pin(?=\s(?:ist|lautet|es|is|est)))|
     (?:my|our|his|her|their|your|meine?|unsere?|mi|mon|code|the(?!\spin\s\d))\spin)(?!\w)(?:[\s-](?:code|number|nummer))?
     (?:\s(?:for|of|to|at|on|für|von|de|del|para|pour)\s(?:(?![.;!?]\s)[^\n:=\d]){1,40}?)?
     (?:\s<now>)?(?:\s(?:is|ist|lautet|es|est)(?:\s<now>)?)?\s?[:=]?\s?["'`*]{0,3}
     (?P<secret>\d{4,8})(?![\d.,:/-]*\d|\w|[%°]|\s(?:years?|times|posts|pins|items|people|users|[kmc]?m|of)(?!\w))
-a card's security code = <word begin>(?:(?:cvv|cvc)2?|csc(?=\scode|\s?[:=]|\sis\s))(?!\w)(?:\s(?:code|number))?
+a card's security code = <begin>(?:(?:cvv|cvc)2?|csc(?=\scode|\s?[:=]|\sis\s))(?!\w)(?:\s(?:code|number))?
     (?:\s(?:is|ist))?\s?[:=]?\s?(?P<secret>\d{3,4})(?![\w.,]*\d)
 """)
 _PATTERNS: Final = (

@@ -1,5 +1,6 @@
 """A copy of a shared log: what is overtaken, lost on its way, erased elsewhere, or not what the server has."""
 
+import fcntl
 import os
 import threading
 import time
@@ -378,6 +379,21 @@ class TestAnErasure:
         one.conversation("c").append("user", "more")
         with machine("home"):
             assert sorted(path.stat().st_ino for path in tmp_path.rglob("data.mdb")) == sorted(data)
+
+    @pytest.mark.parametrize("is_reserved", [False, True])
+    def test_passes_a_copy_that_is_not_made_yet(
+        self, machine: Callable[..., Memory], tmp_path: Path, *, is_reserved: bool
+    ) -> None:
+        one = machine("home")
+        message = one.conversation("c").append("user", "a secret text that nobody may find")
+        begun = Path(log_of(one).local.files.path).with_name("7")  # type: ignore[union-attr]
+        begun.mkdir()
+        with Path(f"{begun}.lock").open("w", encoding="utf-8") as lock:
+            if is_reserved:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            one.erase([message])
+        assert secret_files(tmp_path) == []
+        assert begun.exists() == is_reserved
 
     def test_is_finished_by_the_next_one_where_it_was_cut_off(
         self, machine: Callable[..., Memory], shared: Shared, monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from typing import Final
 
-from refold.errors import StoreBusy, StoreCorrupt, StoreError, StoreVersion, logger
+from refold.errors import NotFound, StoreBusy, StoreCorrupt, StoreError, StoreVersion, logger
 from refold.limits import CACHES_COUNT_MAX, KEYED_HASH_BYTES
 from refold.log.commits import POSITION_KEY, CopyPosition
 from refold.log.directory import directory_at
@@ -150,9 +150,9 @@ def _has_erasure(path: str, erasure: int) -> bool:
 
 
 def _position_at(path: str) -> int:
-    """Return the number of the last commit of a copy, -1 if it cannot be read."""
+    """Return the number of the last commit of a copy, -1 if it cannot be read or is not there."""
     try:
         with closing(LmdbLog(directory_at(path, readonly=True, seed={}))) as log:
             return position_in(log).number
-    except StoreError:
+    except (NotFound, StoreError):
         return -1

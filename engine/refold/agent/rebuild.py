@@ -24,14 +24,15 @@ from refold.engine.streams import STORE_STREAM
 from refold.entry import MemoriesRecalled
 from refold.errors import InvalidInput, NotFound
 from refold.event import Recorded, pack_json, unpack_json
-from refold.memory import earlier, turns
+from refold.memory import turns
 from refold.memory.core import Core, core_of
+from refold.memory.earlier import EarlierMessages
 from refold.memory.memory import Memory
 from refold.text import sha256
 from refold.views.session import ContextShown
 from refold.views.store import ContextHashed
 
-RENDERER: Final = 16  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
+RENDERER: Final = 17  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
 
 
 def show(memory: Memory, core: Core, context: Context) -> int:
@@ -159,7 +160,8 @@ def rebuild(core: Core, at: int | None, seq: int) -> Rebuilt:
     turn = turns.open_turn_of(core, chat.place[0], core_of(chat)[1])
     source = ContextSource(past, core, chat, turn.messages, recipe, summary_id_of(chat))
     entries = read_memories(past.project(event.project), event.ids)
-    messages = earlier.read(core.engine.reader, list(zip(recipe.seqs, plan.places, strict=True)))
+    places = list(zip(recipe.seqs, plan.places, strict=True))
+    messages = core.part(EarlierMessages).read(core.branch, event.origin, places)
     context = assemble(source, entries, messages, tuple(listed_parts(source)))
     hashes = _read_hashes(core, seq)
     if hashes is None:

@@ -12,6 +12,8 @@ from collections.abc import Set as AbstractSet
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from refold.engine.reader import Reader
 from refold.engine.scan import EventFilter, events_before, events_with, places_of
 from refold.engine.streams import key_of
@@ -199,7 +201,7 @@ class EarlierMessages:
         kept = [each for each in earlier if not (each in withheld or newest.is_retracted(each.message, end))]
         lost = {each.opening for each in earlier} - {each.opening for each in kept}
         return [
-            each
+            each._replace(message=newest.without_request(each.message, end))
             for each in kept
             if (each.message.seq, each.place) not in lost or not answers.is_asking(text_of(each.message))
         ]
@@ -212,8 +214,14 @@ class EarlierMessages:
         }
         return [each for each in earlier if is_withheld(each.message) or each.opening in places]
 
+    def read(self, branch: int, at: int | None, places: Sequence[tuple[int, int]]) -> list[Earlier]:
+        """Read messages by the seqs of their events and their places in them, as a search at a seq shows them."""
+        newest, end = self._newest_at(branch, at)
+        found = read(self._reader, places)
+        return [each._replace(message=newest.without_request(each.message, end)) for each in found]
+
     def find_retracted(self, branch: int, at: int | None, seqs: Sequence[int]) -> list[Message]:
-        """Return the messages of events that a search leaves out because what they said was retracted."""
+        """Return the messages of events that a search leaves out or cuts because what they said was retracted."""
         newest, end = self._newest_at(branch, at)
         suspects = [seq for seq in seqs if newest.may_be_retracted(seq, end)]
         if not suspects:
@@ -221,13 +229,17 @@ class EarlierMessages:
         with self._reader.state_lock:
             written = self._reader.loader.recorded_events(suspects)
         messages = (message for recorded in written for message in messages_of(recorded) if not message.erased)
-        return [message for message in messages if newest.is_retracted(message, end)]
-
-    def without_retracted(self, branch: int, at: int | None, messages: Sequence[Message]) -> list[Message]:
-        """Leave out the messages that a search leaves out because what they said was retracted."""
-        newest, end = self._newest_at(branch, at)
         return [
             message
+            for message in messages
+            if newest.is_retracted(message, end) or newest.rest_of(message, end) is not None
+        ]
+
+    def without_retracted(self, branch: int, at: int | None, messages: Sequence[Message]) -> list[Message]:
+        """Leave out, or cut, the messages that a search leaves out or cuts because what they said was retracted."""
+        newest, end = self._newest_at(branch, at)
+        return [
+            newest.without_request(message, end)
             for message in messages
             if not (newest.may_be_retracted(message.seq, end) and newest.is_retracted(message, end))
         ]
@@ -579,19 +591,33 @@ class _NewestEvents:
     def is_retracted(self, message: Message, end: int) -> bool:
         """Return whether all that a message said was retracted at a seq, or all that the message it answers said.
 
-        What a model said counts, too, if it repeats what was retracted later.
+        What a model said counts, too, if it repeats what was retracted later, or what it was asked to forget.
         """
         if not self._retractions.has_any:
             return False
         question, text = self._question_of(message.seq, end), text_of(message)
-        if question and self._retractions.hides(question, None, end):
-            return True
-        if self._retractions.hides(message.seq, f"{message.role}: {text}", end):
+        if question and self._retractions.is_touched(question, end):
+            asked = self._question_at(question)[0]
+            rest = self._retractions.rest_of(question, asked, end)
+            if self._retractions.hides(question, None, end, rest=rest):
+                return True
+            if rest is not None and retractions.names_removed(text, asked, rest):
+                return True
+        if self._retractions.hides(message.seq, f"{message.role}: {text}", end, rest=self.rest_of(message, end)):
             return True
         scope = self._scope_name(message.stamp.stream, end)
         return message.role == "assistant" and self._retractions.repeats(
             message.seq, text, lambda: self._question_at(question), scope, end, lambda each: self._question_at(each)[1]
         )
+
+    def rest_of(self, message: Message, end: int) -> str | None:
+        """Return what a message says besides a request to forget, as `Retractions.rest_of` does."""
+        return self._retractions.rest_of(message.seq, text_of(message), end)
+
+    def without_request(self, message: Message, end: int) -> Message:
+        """Return a message without its request to forget, if there is something else; whole if it has blocks."""
+        rest = self.rest_of(message, end) if isinstance(message.content, str) else None
+        return Message(replace(message.event, text=rest), message.stamp) if rest else message
 
     def _question_at(self, seq: int) -> tuple[str, str | None]:
         """Return the text of the message that an event added, and the name of who wrote it; nothing for 0."""

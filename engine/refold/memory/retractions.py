@@ -1,17 +1,18 @@
-"""Retracted facts, and the messages that stated or repeat them, which contexts do not repeat. Pure."""
+"""Retracted facts, and the messages that stated, repeat or withdrew them, which contexts do not repeat. Pure."""
 
 import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
 from refold.entry import MemoriesCleared, MemoryAdded, MemoryDeleted, MemoryMerged, MemoryUpdated
-from refold.event import Recorded, Restored
-from refold.text import contradiction
+from refold.event import HOST, Recorded, Restored
+from refold.limits import EARLIER_EVENTS_COUNT
+from refold.text import contradiction, is_unspaced, words
 from refold.views.profile import ProfileDeleted, ProfileSet
 
 _Key: TypeAlias = tuple[str, str]  # A stream, and the id of a memory or the key of a profile.
@@ -31,6 +32,19 @@ _CALLING: Final = re.compile(
 )
 _CALLING_CHARS_MAX: Final = 20
 _ENDS: Final = ",.;:!?)\u2013\u2014"
+# Who removes a fact because the user asks for it: a model's tool can do so for another reason.
+_ASKED_ACTORS: Final = ("hook", HOST, "user")
+# Where a sentence that asks for a removal may go on with something else.
+_PARTS: Final = re.compile(
+    r"[,;:]\s|\s[-\u2013\u2014]\s|\s(?=(?:and|but|because)\s+(?:i|we|it|he|she|they|my|our|his|her|their|the|from|use)\b)|"
+    r"[\uff1b\uff0c\u3001]",
+    re.IGNORECASE,
+)
+_PART_CHARS_MIN: Final = 6  # Of a part in a script without spaces that says anything.
+# Words that only ask for it, besides those of everyday talk.
+_ASKING: Final = "delete remove erase drop clear wipe store save record note memory memories fact facts longer anymore"
+# The beginning of a sentence that says nothing without the one before it.
+_REFERRING: Final = re.compile(r"\W*(?:\w+\W+){0,2}?(?:it|he|she|they|this|that|these|those)\b", re.IGNORECASE)
 
 TYPES: Final = (
     *(MemoriesCleared, MemoryAdded, MemoryDeleted, MemoryMerged, MemoryUpdated),
@@ -74,6 +88,14 @@ class _Statement(Struct):
         return is_part and contradiction(self.content, text) is None
 
 
+class _Removal(NamedTuple):
+    """The removal of a fact that a user's message asked for; `fact_seq` is 0 if the content is unknown."""
+
+    seq: int
+    fact_seq: int
+    content: str
+
+
 @lru_cache(_TEXTS_COUNT)
 def _terms_of(text: str) -> frozenset[str]:
     """Return the terms of a text without those of everyday talk."""
@@ -106,30 +128,38 @@ class Retractions:
         self._counts: Counter[str] = Counter()  # The number of indexed facts with each term.
         self._indexed_count = 0
         self.has_any = False  # Whether any fact was ever retracted.
-        self._withdrawing: dict[int, int] = {}  # By the seq of a message that led to a removal, the seq of the removal.
+        self._contents: dict[_Key, tuple[int, str]] = {}  # The seq and the newest content of each fact.
+        self._removals: dict[int, list[_Removal]] = {}  # By the seq of the message that asked for them.
 
     def take(self, recorded: Recorded) -> None:
         """Take the next event of a project or a profile."""
         event, stamp = recorded
         stream, seq = stamp.stream, stamp.seq
         if isinstance(event, ProfileSet):
+            self._contents[stream, event.key] = seq, f"{event.key} {event.value}"
             self._add_fact(
                 (stream, event.key),
                 event.sources,
                 _Statement(seq, None, [], stream, event.value, event.key, event.sources),
             )
         elif isinstance(event, (MemoryAdded, MemoryUpdated)):
+            if event.content:
+                self._contents[stream, event.id] = seq, event.content
             self._add_fact(
                 (stream, event.id), event.sources, _Statement(seq, event.context, [], stream, event.content or "")
             )
         elif isinstance(event, MemoryMerged):
+            self._contents[stream, event.id] = seq, event.content
             self._facts.setdefault((stream, event.id), []).extend(self._facts.pop((stream, event.other), ()))
             self._add_fact((stream, event.id), event.sources, _Statement(seq, None, [], stream, event.content))
         elif isinstance(event, (MemoryDeleted, ProfileDeleted)):
             self.has_any = True
-            self._retract((stream, event.key if isinstance(event, ProfileDeleted) else event.id), seq)
-            for source in event.sources:
-                self._withdrawing.setdefault(source, seq)
+            key = stream, event.key if isinstance(event, ProfileDeleted) else event.id
+            self._retract(key, seq)
+            removal = _Removal(seq, *self._contents.get(key, (0, "")))
+            if stamp.actor.partition(":")[0] in _ASKED_ACTORS:
+                for source in event.sources:
+                    self._removals.setdefault(source, []).append(removal)
         elif isinstance(event, MemoriesCleared):
             self.has_any = True
             for key in self._keys_of(stream):
@@ -158,9 +188,9 @@ class Retractions:
                     self._first_seq = min(self._first_seq, fact.seq)
 
     def is_touched(self, seq: int, at: int) -> bool:
-        """Return whether a fact that a message had stated by a seq was retracted by then, or it led to a removal."""
-        is_withdrawing = self._withdrawing.get(seq, _NEVER) <= at
-        return is_withdrawing or any(fact.seq <= at and fact.is_retracted(at) for fact in self._told.get(seq, ()))
+        """Return whether a fact that a message had stated by a seq was retracted by then, or it asked for a removal."""
+        is_request = any(removal.seq <= at for removal in self._removals.get(seq, ()))
+        return is_request or any(fact.seq <= at and fact.is_retracted(at) for fact in self._told.get(seq, ()))
 
     def may_repeat(self, seq: int) -> bool:
         """Return whether what was said at a seq may repeat a fact that was retracted later."""
@@ -216,16 +246,67 @@ class Retractions:
                 self._by_term.setdefault(rarest, []).append(fact)
         self._indexed_count += len(fresh)
 
-    def hides(self, seq: int, line: str | None, at: int) -> bool:
+    def hides(self, seq: int, line: str | None, at: int, *, rest: str | None = None) -> bool:
         """Return whether every fact that a message had stated by a seq was retracted by then.
 
-        A message that stated none counts if it led to a removal by then. `line` is the message's role and text: a fact
-        counts if its passage is in it. With `None`, every fact that cites the message counts.
+        A message that stated none counts if nothing is left of it but a request to forget, by its `rest_of`. `line` is
+        the message's role and text: a fact counts if its passage is in it. With `None`, every fact that cites the
+        message counts.
         """
         told = [fact for fact in self._told.get(seq, ()) if fact.seq <= at]
         facts = [fact for fact in told if line is None or (fact.passage or "") in line]
-        is_withdrawing = self._withdrawing.get(seq, _NEVER) <= at
-        return (bool(facts) or is_withdrawing) and all(fact.is_retracted(at) for fact in facts)
+        return (bool(facts) or rest == "") and all(fact.is_retracted(at) for fact in facts)
+
+    def rest_of(self, seq: int, text: str, at: int) -> str | None:
+        """Return the text of a message without its request to forget; `None` if by a seq it had led to no removal.
+
+        It is empty if the message says nothing else, and the whole text if what else it says needs the request to be
+        understood.
+        """
+        removals = [removal for removal in self._removals.get(seq, ()) if removal.seq <= at]
+        if not removals:
+            return None
+        # What is older may not have been read.
+        known = [removal.content for removal in removals if removal.fact_seq > at - EARLIER_EVENTS_COUNT]
+        return _without_request(text, _terms_of(" ".join(known)))
+
+
+def names_removed(answer: str, text: str, rest: str) -> bool:
+    """Return whether an answer to a message has a term of its request to forget that the `rest_of` it has not."""
+    return not _terms_of(answer).isdisjoint(_terms_of(text) - _terms_of(rest))
+
+
+def _without_request(text: str, content: frozenset[str]) -> str:
+    """Return a text without the sentence that asks to forget what has the terms of a content.
+
+    That is the one with the most of them. Other sentences that say only the content go, too.
+    """
+    known = content | _terms_of(_ASKING)
+    sentences = [sentence for line in text.splitlines() for sentence in _SENTENCES.split(line) if sentence.strip()]
+    request = max(sentences, key=lambda each: (len(_terms_of(each) & content), bool(_terms_of(each))), default="")
+    rest = [each for each in sentences if not (each is request or _terms_of(each) <= known)]
+    if _says_more(request, content, known):
+        return text
+    if not rest:
+        return ""
+    if _REFERRING.match(rest[0]):
+        return text
+    for sentence in sentences:
+        if sentence is request or (_terms_of(sentence) and _terms_of(sentence) <= known):
+            text = text.replace(sentence, "", 1)
+    return text.strip()
+
+
+def _says_more(request: str, content: frozenset[str], known: frozenset[str]) -> bool:
+    """Return whether any part of a request but the one with the most terms of a content says something else."""
+    parts = _PARTS.split(request)
+    own = max(parts, key=lambda part: len(_terms_of(part) & content))
+    return any(
+        part is not own
+        and not _terms_of(part) <= known
+        and (len(part.strip()) >= _PART_CHARS_MIN or not any(map(is_unspaced, words(part))))
+        for part in parts
+    )
 
 
 def _clauses_of(text: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Secrets that people give away in sentences: passwords, PINs, codes of doors and messages, cards and phrases. Pure.
 
 A value counts where words of one of ten languages lead up to it, and its shape is not that of an ordinary word, a
-placeholder or code. Whatever surrounds a word is looked at within a bound, so that the time is
-in proportion to the text.
+placeholder or code. Whatever surrounds a word is looked at within a bound, so that the time is in
+proportion to the text.
 """
 
 import re
@@ -32,7 +32,7 @@ _PLAIN_CAPITAL: Final = re.compile(pattern("<plain capitals>"))
 _HARMLESS: Final = re.compile(pattern("<harmless>"))
 _UNIT: Final = re.compile(pattern("<a unit>"))
 
-_PASSWORD: Final = re.compile(pattern("<keyword>"))
+_PASSWORD: Final = re.compile(pattern("<a password>"))
 _LINK: Final = re.compile(pattern("<link after>"))
 _LINK_CHARS: Final = 96
 _NO_LINK: Final = re.compile(pattern("<no link>"))
@@ -70,11 +70,8 @@ _SECURITY_CODE, _RECOVERY_CODE, _VERIFICATION_CODE = "a card's security code", "
 _DOOR_CODE, _PIN = "a door code", "a PIN"
 # What a code right after it is for, in Chinese and Japanese.
 _BEFORE: Final = {
-    _SECURITY_CODE: re.compile(pattern("<before a security code><after kind>")),
-    _RECOVERY_CODE: re.compile(pattern("<before a recovery code><after kind>")),
-    _VERIFICATION_CODE: re.compile(pattern("<before a verification code><after kind>")),
-    _DOOR_CODE: re.compile(pattern("<before a door code><after kind>")),
-    _PIN: re.compile(pattern("<before a pin><after kind>")),
+    kind: re.compile(pattern(f"<before {kind}><after kind>"))
+    for kind in (_SECURITY_CODE, _RECOVERY_CODE, _VERIFICATION_CODE, _DOOR_CODE, _PIN)
 }
 # The kind of a code, what must be near it, what else must, and its shape.
 _NEAR: Final = tuple(
@@ -113,18 +110,6 @@ def secret_phrases(text: str) -> Iterator[Secret]:
 
 def _has(lowered: str, words: str) -> bool:
     return any(stem in lowered for stem in _STEMS[words])
-
-
-def _value(
-    match: re.Match[str],
-    is_value: Callable[[str], bool] | None = None,
-    group: str = "secret",
-    kind: str = "a password",
-) -> Iterator[Secret]:
-    """Yield the value of a group, without the punctuation after it, if it has the shape of one."""
-    start, value = match.start(group), _trim(match[group])
-    if (is_value or _is_strong)(value):
-        yield Secret(start, start + len(value), kind)
 
 
 def _around(text: str, start: int, end: int) -> tuple[str, str]:
@@ -210,9 +195,10 @@ def _paired_passwords(text: str) -> Iterator[Secret]:
 
 def _opening_passwords(text: str) -> Iterator[Secret]:
     for match in _TOKEN.finditer(text):
-        before, after = _around(text, *match.span())
-        if _OPENS.search(before) or (before.endswith("用") and _OPENS_AFTER.match(after)):
-            yield from _value(match)
+        for secret in _value(match):
+            before, after = _around(text, *match.span())
+            if _OPENS.search(before) or (before.endswith("用") and _OPENS_AFTER.match(after)):
+                yield secret
 
 
 def _phrases(text: str) -> Iterator[Secret]:
@@ -242,19 +228,19 @@ def _codes(text: str) -> Iterator[Secret]:
 
 
 def _kind_of_code(value: str, before: str, after: str) -> str | None:
-    kinds = (kind for kind, lead in _BEFORE.items() if lead.search(before))
-    if kind := next(kinds, None):
-        return kind
+    for kind, lead in _BEFORE.items():
+        if lead.search(before):
+            return kind
     if _NO_CODE.search(before):
         return None
     if _OPENS.search(before) or _OPENS_AFTER.match(after):
         return _DOOR_CODE if any(near.search(before) for kind, near, *_ in _NEAR if kind == _DOOR_CODE) else _PIN
     if _ENTER.search(before) and _PLACE.search(f"{before} {after}"):
         return _DOOR_CODE
-    is_named, lead = _NAMED_CODE.match(after) is not None, before[-_LEAD_CHARS:]
-    if not is_named and (_LED.search(lead) is None or len(_IS.findall(before)) > 1):
+    is_named, end = _NAMED_CODE.match(after) is not None, before[-_LEAD_CHARS:]
+    if not is_named and (_LED.search(end) is None or len(_IS.findall(before)) > 1):
         return None
-    nearby = f"{before} {after}" if is_named or _AFTER_CODE.search(lead) else before
+    nearby = f"{before} {after}" if is_named or _AFTER_CODE.search(end) else before
     for kind, near, also, shape in _NEAR:
         if near.search(nearby) and also.search(nearby) and shape.fullmatch(value):
             return kind
@@ -314,6 +300,19 @@ def _is_long_random(value: str) -> bool:
 
 def _is_key(value: str) -> bool:
     return len(value) >= _KEY_CHARS and (_is_strong(value) or _DIGITS.fullmatch(value) is not None)
+
+
+def _value(
+    match: re.Match[str],
+    is_value: Callable[[str], bool] = _is_strong,
+    *,
+    group: str = "secret",
+    kind: str = "a password",
+) -> Iterator[Secret]:
+    """Yield the value of a group, without the punctuation after it, if it has the shape of one."""
+    start, value = match.start(group), _trim(match[group])
+    if is_value(value):
+        yield Secret(start, start + len(value), kind)
 
 
 # A text is looked through only for the words of which it has a stem.

@@ -12,7 +12,7 @@ _TABLES: Final = read_tables(r"""
 begin = (?<![A-Za-z0-9À-ɏ])
 end = (?![A-Za-z0-9À-ɏ])
 
-# "The password >is< ...", "it is >now< ..."
+# Small words: "the password >is<", "it is >now<".
 is =
 en: is|was|are|it's|gives|returns|set to|changed to
 de: ist|war|lautet|heißt|heisst|wäre
@@ -37,7 +37,6 @@ from = from|von|de|du|del|da|van|z
 of = to|for|of|from|für|vom|von|zu[mr]?|du|de|des|pour|del|della|dello|di|per|para|da|do|van|voor|na
 as = as|is|was|als|ist|war|comme|est|como|es|come|è|é|jako|to
 and = and|but|for|und|aber|für|et|mais|pour|y|pero|para|e|ma|per|mas|en|maar|voor|i|ale|do|then|so|now
-
 # A clause that goes on after a value: "password hunter2 >for< the wifi".
 goes on =
 en: for|and|but|on|at|if|in|to
@@ -78,7 +77,6 @@ es: clave|contra
 nl: ww
 de: kw|pwort
 pl: hsl
-
 # A text without any of these has no password. To look for plain strings is faster than for a pattern.
 password stem = pass|wifi|wi-fi|wlan|pw|psw|kennwort|zugang|mdp|mot|accès|phrase|contra|clave|acceso|parola|frase|
     accesso|senha|palavra|wacht|toegang|ww|hsl|hasł|hasl|kw|heslo|lösen|adgang|lozinka|şifre|mật|kata sandi|비밀|암호|
@@ -96,7 +94,7 @@ it: utente|credenziali|accesso|nome utente
 pt: usuário|utilizador|conta|acesso|credenciais|entra com
 nl: gebruiker(?:snaam)?|inlog(?:gen|gegevens)?|leerling
 pl: użytkownik|konto|dane logowania|loguj[eę]
-login stem = log|wifi|wi-fi|wlan|user|admin|root|account|cred|sign|mail|nutzer|anmeld|zugang|konto|identifiant|
+login stem = log|wifi|wi-fi|wlan|user|admin|root|cred|sign|mail|nutzer|anmeld|zugang|konto|identifiant|
     utilisateur|compte|connexion|acc|usu|cuenta|utente|utilizador|conta|acesso|entra|gebruik|leerling|użytk|号|號|户|戶|
     录|錄|ユーザー|アカウント|ログイン
 forget =
@@ -121,14 +119,12 @@ nl: verander|gewijzigd|aangepast|gezet
 pl: zmieni|ustawi
 change stem = chang|switch|updat|set|änder|umgest|wechsel|modif|remplac|mis|cambi|puse|actualic|messo|impost|mud|troc|
     alter|gewijzigd|aangepast|gezet|zmieni|ustawi|从|從|から
-
 # Words with a capital after "is" that are no passwords.
 plain capitals =
 de: Pflicht(?:feld)?|Geheim|Standard|Mist|Quatsch|Schrott|Murks|Unsinn|Unbekannt|Sicher|Unsicher|Falsch|Richtig|Privat|
     Keines?|Kennwort|Passwort|Teil|Sache|Frage
 en: Correct|Secret|Required|String|Optional|Boolean|Integer|Invalid|Valid|Hidden|Password|Firebase|Google|Apple|Facebook
 xx: Aucune?|Obligatoire|Ninguna?|Correct[ao]|Secret[ao]|Nessuna|Nenhuma|Geen|Onbekend|Brak
-
 # What begins a sentence about a password or a passphrase: "the passphrase is >stored< in the safe".
 talk =
 en: stored|kept|in|not|required|the|an?|hashed|too|never|always|only|on|my|no|very|still|part|what|where|needed|used|
@@ -183,13 +179,11 @@ it: codic[ei]|combinazione
 pt: combinação|senha
 nl: combinatie|cijfercode
 pl: kod\w{0,3}|szyfr|kombinacja
-
 # Also at the end of a compound.
 code =
 <code word><end>
 zh: [密号]?[码碼]|口令
 ja: コード|番号|ナンバー|パス
-
 # "Türcode" and "SIM-Nummer" are one word.
 with code = (?:-?(?:codes?|nummer|kombination))?<end>
 place =
@@ -205,7 +199,6 @@ pt: porta|portão|alarme|cofre|garagem|prédio|armário|portaria|interfone|fecha
 nl: deur|voordeur|achterdeur|poort|hek|alarm|kluis|kluisje|\w{0,12}slot|garage|schuur|ingang|koffer|portiek
 pl: drzwi|bram\w{1,4}|furtk\w{1,4}|alarm\w{0,3}|sejf\w{0,2}|domofon\w{0,2}|garaż\w{0,2}|szafk\w{1,2}|klatk\w{1,2}|
     walizk\w{1,2}|skrytk\w{1,2}|zamk\w{1,2}|wejści\w{1,3}
-
 # What has nothing but a code.
 box =
 en: key ?safe|key ?box|lock ?box|padlock|bike lock
@@ -279,9 +272,8 @@ code stem = cod|cód|kod|comb|kombi|keypad|nummer|chiffre|clave|senha|szyfr|safe
     cifr|cijfer|cyfr|dígit|open|öffne|sperr|ouvr|verrouill|abr|bloq|apr|sblocc|ontgrendel|enter|type|dial|eingeb|gib|
     tippe|tape|compose|marca|premi|aperta|toets|wpisz|输入|輸入|otw|odblok|geht|码|碼|三位|3位|锁|鎖|門|门|箱|コード|
     番号|ロック|ドア|玄関|金庫|桁|パス|用
-
 # What leads to a code right before it, in Chinese and Japanese.
-before a security code =
+before a card's security code =
 zh: 背面[^\d\s]{0,6}[三3][位个個](?:[数數]字?)?|[后後]三位|安全[码碼]
 ja: [裏うら](?:面)?の?[3三３]桁|セキュリティ(?:コード|番号)
 before a recovery code =
@@ -295,10 +287,9 @@ zh: (?:[门門]禁|大[门門]|[门門]|[车車][库庫]|[报報]警器?|保[险
     [储儲]物[柜櫃])的?(?:密[码碼]|[码碼]|代码)?
 ja: (?:ドア|玄関|ゲート|入口|駐車場|オートロック|門|金庫|警報|アラーム|南京錠|鍵|ロッカー|宅配ボックス|キーボックス|
     スーツケース|自転車|ガレージ|倉庫|セキュリティ)[^\d\s、。]{0,6}?(?:コード|番号|ナンバー|暗証番号)?
-before a pin =
+before a PIN =
 zh: (?:[银銀]行卡|卡|取款|支付|手[机機]|[开開][机機]|[锁鎖]屏|[屏熒]幕|平板|信用卡)的?密[码碼]
 ja: 暗証番号|(?:スマホ|携帯|タブレット|端末|画面)[^\d\s、。]{0,8}?(?:コード|番号|パスコード)|パスコード|PINコード
-
 # "I >set< 4821", "the keypad >takes< 4821"
 chose = takes|wants|nimmt|will|prend|toma|prende|aceita|neemt|(?:hat|have) (?:den|die)|set|chose|picked|gewählt|
     genommen|gesetzt|mis|choisi|puse|elegí|messo|scelto|coloquei|escolhi|gekozen|ingesteld|ustawi\w{1,24}
@@ -320,8 +311,7 @@ it: (?:apre|sblocca|aprire|sbloccare)(?: \w{1,24}){0,3}? con
 pt: (?:abre|desbloqueia|abrir|desbloquear)(?: \w{1,24}){0,3}? com
 nl: (?:opent?|ontgrendel\w{0,24})(?: \w{1,24}){0,3}? (?:met|via)
 pl: (?:otwiera|odblokowuj\w{1,24}|otworzyć|odblokować)(?: \w{1,24}){0,3}?(?: kodem| hasłem| na| przez)?
-open stem = unlock|open|öffne|entsperr|geht|auf|ouvr|verrouill|débloque|abr|bloque|apr|sblocc|ontgrendel|otw|odblok|用
-
+open stem = unlock|open|öffne|entsperr|geht|auf|ouvr|verrouill|abr|bloque|apr|sblocc|ontgrendel|otw|odblok|用
 # Words before a number that is no code.
 no code =
 en: error|exit|status|http|zip|postal|postcode|area code|country|promo|coupon|discount|voucher|produ[ckt]|order|
@@ -336,7 +326,6 @@ nl: korting|artikel
 pl: pocztow|zniżk|towar
 zh: 邮编|订单|错误|电话
 ja: 郵便|注文|エラー|電話
-
 # Words after a number that say what it counts.
 unit =
 en: characters?|chars?|digits?|letters?|words?|days?|years?|times|hours?|minutes?|seconds?|months?|people|users?|bits?|
@@ -353,6 +342,7 @@ pl: znak\w{0,24}|cyfr\w{0,24}|dni|lat|godzin\w{0,24}|minut\w{0,24}|razy|sekund\w
 key = <latin key><key end>
 zh: [密金][钥鑰]
 ja: APIキー|(?:Wi-?Fi|暗号化?)の?キー
+key begin = (?<![A-Za-z0-9_])
 key end = (?![A-Za-z0-9À-ɏ_])
 latin key =
 en: (?:<key of>|encryption|secret|licen[sc]e|private|access|signing|master|product)[ -]?(?:key|schlüssel|sleutel)
@@ -370,7 +360,6 @@ key stem = key|schlüssel|sleutel|clé|clef|clave|llave|chiave|chave|klucz|secre
 a password = (?:<password>|<begin><short password>)(?:(?<=[\u3040-\ud7af])|<key end>)
 about = (?!@|[ -](?:manager|reset|polic|field|hash|rule|length|requirement|strength|generator|protect|less|column|input|
     file|prompt|hint|change|update|expir|valid|auth|encrypt|table|model|type|box|min|max))
-
 # Between a keyword and its value: quotes or Markdown marks, or what the password is for, in the same clause, and "is".
 middle = (?![A-Za-z0-9])(?:["'\]*`]{0,3}|\s<now>|\s(?:at|for|in|of|on|to)\s(?:(?![.;!?]\s)[^\n:=]){1,40}?)\s*+
     (?:(?<![A-Za-z])(?:is|are|ist|est|es)(?!\w)(?:\s<now>(?!\w))?(?:\s*+:)?|:=|[=:：是は는은])[*`]{0,3}\s*+["'`*]{0,3}
@@ -397,7 +386,6 @@ sign =
 (?:就?是|[設设改换換]成|[設设改]?[为為]|[はが를은는]|คือ)(?:[现現]在|目前|今)?
 [を、][ぁ-ゟ]{0,8}
 opening = [*_`\"'«“„‘「『(]{0,3}+
-
 # A value without spaces, and a word of a passphrase.
 run = [^\s\"'`«»“”„‘’‹›<>、，\u3000-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef\u0e00-\u0e7f]{4,128}+
 word = [^\W\d_]{2,16}+
@@ -411,7 +399,9 @@ placeholder =
 example|placeholder|dummy|redacted|hidden|masked|yes|no|null|none|true|false|undefined|required|optional
 (?:os|process|settings|config|env|self|this|request|req)\.[a-z_.]{1,64}|[a-z_][\w.]{0,63}(?:[(\[]|\(\))
 closing = ["')\],;.!]{0,2}
-
+# Beside a postal code.
+address = address|street|road|rd|lane|marg|nagar|colony|sector|area|city|district|village|town|state|office|post|postal|
+    deliver\w{0,8}|ship\w{0,8}|locat\w{0,8}|live|india|delhi|mumbai|kolkata|chennai|bengaluru|bangalore|hyderabad|pune
 # What begins a value that is no password.
 harmless =
 (?:<placeholder>|<password>|<short password>|user|sample|test|foo|bar|string|key|process|default|value)<closing>(?!\S)
@@ -429,7 +419,6 @@ v?\d{1,4}(?:[./:-]\d{1,4}){1,3}(?![\w!#$%&*@])|\d{1,4}-?[^\W\d_]{3,}(?!\S)
 \d{1,5}(?:st|nd|rd|th|ms|s|h|d|gb|mb|kb|px|%)(?!\w)
 
 # Patterns of passwords.
-keyword = <a password>
 link after = <about>(?P<gap><gap>)(?P<link><link>)
 no link = (?:\s|(?<=[\u3040-\u9fff]))<opening>
 # A value in quotes can have spaces.
@@ -451,12 +440,14 @@ to after = [^\n:=.,;!?]{0,40}?<begin><to><end>\s<opening>
 from to = <begin><from><end>\s<opening>(?P<old><run>)["'`]?\s<begin><to><end>\s<opening>(?P<secret><run>)
 from to zh = [从從](?P<old><run>)(?P<verb>[改換换变變])(?:成|为|為|到)(?P<secret><run>)
 from to ja = (?<![!-~])(?P<old><run>)から(?P<secret><run>)[にへ](?P<verb>変|し)
+# What a change is about.
 access = <password>|(?<![a-z])(?:wi-?fi|wlan)|<login>
 # "login: admin / hunter22"
 pair = (?<![/.])(?:<login>|(?<![a-z])wi-?fi|wlan)(?:[^\n.;!?/|]|\.(?=\S)){0,50}+[/|]\s?(?P<secret><run>)
 # "the laptop unlocks with hunter22"
 opens before = (?<![a-z])<opens>(?:\s(?:the|der|dem|den|le|el|il|lo|o|de|a)(?=\s))?
     (?:\s(?:<code word>|<password>|pin|numer\w{0,2}|number))?\s?:?\s?<opening>\Z
+# "用hunter22就能开门"
 opens after = \s?(?:(?:来|來|就能|可以|就)?(?:解[锁鎖]|[开開](?:[锁鎖门門])?|打[开開])|
     (?:を押して?|で)[^。\s]{0,6}?(?:開|解除|あ[くけ]|入))
 token = (?<![!-~À-ɏ])(?P<secret><run>)

@@ -10,7 +10,7 @@ from typing import Final
 
 from refold.agent.secret_phrases import Secret, secret_phrases
 from refold.agent.secret_words import pattern
-from refold.agent.vocabulary import fill, read_tables
+from refold.agent.vocabulary import read_tables
 
 # Invisible characters, which can be hidden between the letters of a key.
 _UNSEEN: Final = re.compile("[\xad\u200b-\u200f\u2060-\u2064\ufeff]")
@@ -18,26 +18,25 @@ _UNSEEN: Final = re.compile("[\xad\u200b-\u200f\u2060-\u2064\ufeff]")
 # Keys, tokens and addresses with a shape of their own.
 _KEYS: Final = read_tables(r"""
 a private key = -----BEGIN [A-Z ]*PRIVATE KEY(?s:.*?-----END [A-Z ]*PRIVATE KEY(?:-----)?|.*)
-an AWS access key = <begin>(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9_])
-a provider's API key = <begin>(?:sk|pk|rk)[-_](?=[a-zA-Z_-]{0,300}\d)(?:[A-Za-z0-9]{1,32}[-_]){0,8}[A-Za-z0-9]{16,}
-a GitHub token = <begin>(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})
-a GitLab token = <begin>glpat-[A-Za-z0-9_-]{16,}
-a Slack token = <begin>(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{8,}
-a service's token = <begin>(?:(?:whsec_|dop_v1_|shp(?:at|ca|pa|ss)_|gsk_|xai-|lin_api_|ntn_|sbp_|r8_|pplx-|NRAK-|
-    AGE-SECRET-KEY-1)(?=[A-Za-z]{0,64}\d)[A-Za-z0-9]{20,}|(?:GOCSPX-|dckr_pat_|ATATT3|hvs\.)(?=[A-Za-z_-]{0,64}\d)[\w-]{20,}|
-    \d{8,10}:[A-Za-z0-9_-]{34,40}(?![A-Za-z0-9_-])|SK[0-9a-f]{32}(?![A-Za-z0-9_]))
+an AWS access key = <key begin>(?:AKIA|ASIA)[0-9A-Z]{16}(?![A-Za-z0-9_])
+a provider's API key = <key begin>(?:sk|pk|rk)[-_](?=[a-zA-Z_-]{0,300}\d)(?:[A-Za-z0-9]{1,32}[-_]){0,8}[A-Za-z0-9]{16,}
+a GitHub token = <key begin>(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})
+a GitLab token = <key begin>glpat-[A-Za-z0-9_-]{16,}
+a Slack token = <key begin>(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{8,}
+a service's token = <key begin>(?:(?:whsec_|dop_v1_|shp(?:at|ca|pa|ss)_|gsk_|xai-|lin_api_|ntn_|sbp_|r8_|pplx-|NRAK-|
+    AGE-SECRET-KEY-1)(?=[A-Za-z]{0,64}\d)[A-Za-z0-9]{20,}|(?:GOCSPX-|dckr_pat_|ATATT3|hvs\.)(?=[A-Za-z_-]{0,64}\d)
+    [\w-]{20,}|\d{8,10}:[A-Za-z0-9_-]{34,40}(?![A-Za-z0-9_-])|SK[0-9a-f]{32}(?![A-Za-z0-9_]))
 an address that is a secret = hooks\.slack\.com/services/[\w/-]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|
     [?&]sig=[\w%+/=-]{20,}
-a Google API key = <begin>AIza[0-9A-Za-z_-]{30,}
+a Google API key = <key begin>AIza[0-9A-Za-z_-]{30,}
 # Starts at the first eyJ of a run: if that is not a token, no token starts later in the run.
 a JSON web token = (?<![A-Za-z0-9_-])(?>[A-Za-z0-9_-]*?\beyJ)[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]*
 a bearer token = \b(?i:bearer)\s+(?P<secret>[A-Za-z0-9._~+/=-]{16,})
-a token of a registry = <begin>(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,})
-an OAuth token = <begin>ya29\.[A-Za-z0-9_-]{16,}
-a mail service's key = <begin>SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
+a token of a registry = <key begin>(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{20,})
+an OAuth token = <key begin>ya29\.[A-Za-z0-9_-]{16,}
+a mail service's key = <key begin>SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
 basic credentials = \b(?i:basic)\s+(?=[a-z+/]*[A-Z0-9])[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9+/])
-a password in an address = <begin>[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/]{1,256}@
-begin = (?<![A-Za-z0-9_])
+a password in an address = <key begin>[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/]{1,256}@
 """)
 # What a word or a command before it shows.
 _NAMED: Final = read_tables(r"""
@@ -72,7 +71,7 @@ a card's security code = <begin>(?:(?:cvv|cvc)2?|csc(?=\scode|\s?[:=]|\sis\s))(?
     (?:\s(?:is|ist))?\s?[:=]?\s?(?P<secret>\d{3,4})(?![\w.,]*\d)
 """)
 _PATTERNS: Final = (
-    *((kind, re.compile(fill(key, _KEYS))) for kind, keys in _KEYS.items() for key in keys if kind != "begin"),
+    *((kind, re.compile(pattern(f"(?-i:{key})"))) for kind, keys in _KEYS.items() for key in keys),
     *((kind, re.compile(pattern(shape))) for kind, shapes in _NAMED.items() for shape in shapes),
 )
 
@@ -80,11 +79,7 @@ _PATTERNS: Final = (
 _PLACEHOLDER: Final = re.compile(pattern("<placeholder><closing>"))
 # In India, a PIN of six digits beside such a word is a postal code.
 _POSTAL: Final = re.compile(r"[1-9]\d{5}")
-_ADDRESS: Final = re.compile(
-    r"\b(?:address|street|road|rd|lane|marg|nagar|colony|sector|area|city|district|village|town|state|office|post|postal|"
-    r"deliver\w{0,8}|ship\w{0,8}|locat\w{0,8}|live|india|delhi|mumbai|kolkata|chennai|bengaluru|bangalore|hyderabad|pune)\b",
-    re.IGNORECASE,
-)
+_ADDRESS: Final = re.compile(pattern(r"\b<address>\b"))
 _ADDRESS_CHARS: Final = 80
 
 

@@ -13,7 +13,7 @@ Tables: TypeAlias = Mapping[str, tuple[str, ...]]
 
 _TABLE: Final = re.compile(r"(?P<name>[a-z][\w' ]*) =(?: (?P<first>.+))?")
 _LANGUAGE: Final = re.compile(r"[a-z]{2}: ")
-_REFERENCE: Final = re.compile(r"(?<!\?P)<([a-z][a-z ]+)>")
+_REFERENCE: Final = re.compile(r"(?<!\?P)<([a-z][\w' ]+)>")
 
 
 def read_tables(text: str) -> Tables:

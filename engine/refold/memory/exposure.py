@@ -11,7 +11,7 @@ from refold.event import FLAG_BASE, Forked, Recorded, Restored, unpack_json
 from refold.limits import PAGE_EVENTS
 from refold.log.protocol import scan
 from refold.log.record import SEQ
-from refold.memory.blame import KEY_KINDS, revisions
+from refold.memory.blame import KEY_KINDS, origins, revisions
 from refold.memory.core import Core
 from refold.memory.extensions import call_extension
 from refold.memory.reasons import Exposure, Influence, sentence_of
@@ -136,11 +136,9 @@ class Display(NamedTuple):
             return self.quotes(subject.seq) or self.asks(subject.key) or self._has_in_window(subject)
         if not event.names:  # It was erased: it may have shown everything there was, so it counts.
             return subject.seq <= event.origin
+        subject = self.as_seen(subject)
         part = PARTS.get(subject.kind, "")
-        kind, _, name = subject.stream.partition("/")
-        owner = {"profile": event.profile, "journal": event.journal, "project": event.project}.get(kind, name)
-        is_of_others = name != owner
-        if part not in event.names or is_of_others or subject.seq > event.origin:
+        if part not in event.names or not self.has_owner(subject) or not 0 < subject.seq <= event.origin:
             return False
         origin = self.core.event(subject.seq)
         if origin.stamp.erased:
@@ -148,6 +146,26 @@ class Display(NamedTuple):
         words = subject.key or getattr(origin.event, "text", "") or getattr(origin.event, "path", "")
         text = self.text(part)
         return all(word in text for word in words.split()[:_WORDS_COUNT])
+
+    def owner(self, subject: Subject) -> str:
+        """Return the stream of which it shows the subjects of a kind."""
+        event, kind = self.event, subject.stream.partition("/")[0]
+        names = {"profile": event.profile, "journal": event.journal, "project": event.project}
+        return f"{kind}/{names[kind]}" if kind in names else self.stream
+
+    def has_owner(self, subject: Subject) -> bool:
+        """Return whether it shows what the owner of a subject has: also that of a conversation which its own forked."""
+        if not subject.stream.startswith(_CONVERSATION):
+            return subject.stream == self.owner(subject)
+        return any(subject.stream == own for own, _ in origins(self.core, self.stream, self.event.origin))
+
+    def as_seen(self, subject: Subject) -> Subject:
+        """Return a key that stands for all its values as the one that it had then, with seq 0 if it had none."""
+        if subject.seq or subject.kind not in KEY_KINDS:
+            return subject
+        stream = self.stream if subject.stream.startswith(_CONVERSATION) else subject.stream
+        values = revisions(self.core, stream, subject.kind, subject.key, self.event.origin)
+        return subject._replace(seq=0 if not values or values[-1].removed else values[-1].seq)
 
     def _has_in_window(self, subject: Subject) -> bool:
         event = self.event

@@ -539,10 +539,20 @@ def _context_absence(core: Core, subject: Subject, recorded: Recorded) -> Reason
     elif subject.kind == "skill":
         text = _skill_absence(core, subject, display, room)
     else:
-        is_there = part in display.event.names
-        text = f"its part {part} has room for {room} tokens" if is_there else f"it has no part {part}"
-        text = text if part else f"contexts have no part for {_with_article(subject.kind)}"
+        text = _value_absence(subject, display, part, room)
     return reason_of("hidden", recorded, text=f"{where} lacks it: {text}")
+
+
+def _value_absence(subject: Subject, display: Display, part: str, room: int) -> str:
+    """Return why a key, a note or an episode is not in a context: another owner, another time, no part, no room."""
+    if not part:
+        return f"contexts have no part for {_with_article(subject.kind)}"
+    if not display.has_owner(subject):
+        return f"it shows {display.owner(subject)}"
+    if not display.as_seen(subject).seq:
+        return f"it had no value at seq {display.event.origin}"
+    is_there = part in display.event.names
+    return f"its part {part} has room for {room} tokens" if is_there else f"it has no part {part}"
 
 
 def _message_absence(core: Core, subject: Subject, display: Display, room: int) -> str:

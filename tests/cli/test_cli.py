@@ -310,6 +310,33 @@ def test_an_export_for_a_provider_has_no_holes(tmp_path: Path, refold: Run) -> N
     ]
 
 
+def test_an_export_has_all_conversations_but_those_that_have_no_form_there(tmp_path: Path, refold: Run) -> None:
+    with Memory(tmp_path / "held") as memory:
+        for name in ("a", "widget", "z"):
+            memory.conversation(name).append("user", "Hello!")
+        part = memory.conversation("widget").append("user", [{"type": "my_widget", "x": 1}])
+    file = tmp_path / "chats.jsonl"
+    export = ("export", "--format", "openai", "--db", tmp_path / "held")
+    piped = refold(*export)
+    assert (piped.code, [line["id"] for line in piped.json_lines]) == (1, ["a", "z"])
+    reason = f"message {part.seq} has a block of type 'my_widget' as part 1, for which openai has no place"
+    advice = "give it a text instead with replace(), or take it out with erase(), out of the window alone with remove()"
+    assert piped.err == f"widget is left out: {reason}; {advice}\n2 conversations, 1 left out\n"
+    named = refold(*export, file)
+    assert (named.code, named.out, named.err) == (
+        1,
+        f"{file} (openai): 2 conversations, 1 left out\n",
+        f"widget is left out: {reason}; {advice}\n",
+    )
+    assert file.read_text(encoding="utf-8") == piped.out
+    document = refold(*export, file, "--overwrite", "--json")
+    assert (document.code, document.json["conversations"]) == (1, 2)
+    assert document.json["left_out"] == [{"conversation": "widget", "reason": f"{reason}; {advice}"}]
+    with Memory(tmp_path / "held") as memory:
+        memory.erase([part])
+    assert refold(*export).err == "3 conversations\n"
+
+
 def test_half_a_character_is_named_as_what_it_is(tmp_path: Path, refold: Run) -> None:
     for text in (r"a\ud83db", r"a\uDE00", r"\\\ud83d\ud83d\ude00"):
         (tmp_path / "half.jsonl").write_text(f'{{"messages":[{{"role":"user","content":"{text}"}}]}}')

@@ -1,5 +1,7 @@
 """Why keys are in a context, or missing from it: a key stands for the value that it had when the context was made."""
 
+from typing import Any
+
 import pytest
 
 from refold import Memory
@@ -13,7 +15,8 @@ def reason(memory: Memory, key: str, seq: int, conversation: str | None = None) 
 def test_a_key_is_missing_from_contexts_before_it_was_set_and_after_it_was_deleted(memory: Memory, kind: str) -> None:
     chat = memory.conversation("c", project="home")
     chat.append("user", "What can I eat?")
-    owner = {"profile": memory.profile(), "scratchpad": chat.scratchpad, "state": chat.state}[kind]
+    owners: dict[str, Any] = {"profile": memory.profile(), "scratchpad": chat.scratchpad, "state": chat.state}
+    owner = owners[kind]
     before = memory.show(memory.context(chat))
     for value in ("nuts", "milk"):
         owner.set("allergy", value)

@@ -1,6 +1,10 @@
 """Why, asked with a path or a name: the file that is there or was the last one there, the skill with all about it."""
 
-from refold import Memory
+import re
+
+import pytest
+
+from refold import Memory, NotFound
 from tests.memory.test_why import told
 
 
@@ -23,3 +27,21 @@ def test_the_name_of_a_skill_stands_for_the_skill_and_its_note(memory: Memory) -
     assert told(memory.why("deploy")) == [("came", 1), ("came", 2)]
     library.delete("deploy")
     assert told(memory.why("deploy")) == [("came", 1), ("left", 3), ("came", 2)]
+
+
+def test_a_conversation_that_never_began_is_said_to_be_unknown(memory: Memory) -> None:
+    chat = memory.conversation("ada-1")
+    chat.append("user", "My phone is broken.")
+    memory.board(session="desk").set_working_history("The phone came back.")
+    typo = re.escape("there is no conversation 'ada-01'; conversations() lists those there are")
+    for then in (memory, memory.at(1)):
+        for ask in (then.why, then.blame, then.influence):
+            with pytest.raises(NotFound, match=typo):
+                ask("phone", conversation="ada-01")
+    assert memory.why("phone", conversation="ada-1").is_there
+    assert memory.why("phone", conversation="desk").is_there
+    assert memory.blame("working_history", conversation="desk")
+    new = memory.conversation("new")
+    assert (memory.why("phone", conversation=new).is_there, memory.blame("phone", conversation=new)) == (False, [])
+    asked = memory.at(1).why("tablet", conversation="desk")
+    assert asked.steps[0].text.startswith("no event up to seq 1 holds 'tablet' in conversation/desk; 0 erased events")

@@ -6,7 +6,6 @@ from refold import checks
 from refold.engine import health as engine_health
 from refold.limits import LAG_SECONDS_MAX
 from refold.memory.core import core_of
-from refold.memory.options import conversation_id
 from refold.results import Health
 from refold.views.board import PARTS
 from refold.views.files import ROOT
@@ -37,7 +36,7 @@ def why(
     words were looked for in is there while it holds them; metadata of a message that alone holds them is shown to no
     model. ``missing_from`` is a query, hits, or the seq of a recall or
     of a context that was shown. ``str()`` of the answer is readable text. Raises ``NotFound`` for a seq at which this
-    memory has no event.
+    memory has no event, and for the id of a conversation that never began.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -66,8 +65,9 @@ def blame(
     ``of`` is scratchpad, state or board (all three of a ``conversation``), profile, setting, file (``key`` is its path)
     or skill (a learned one). For a file or a skill, the values are its current lines, or with ``line`` those that one
     line had. Without ``of``, the first of these kinds that ever had the key is used. ``name`` names the profile, the
-    files or the skill library. For a key that never existed there, the list is empty: without a ``conversation``, those
-    of conversations are not looked at; ``why(key)`` finds them.
+    files or the skill library, and those of other names are not looked at. For a key that never existed there, the list
+    is empty: without a ``conversation``, those of conversations are not looked at; ``why(key)`` finds them all. Raises
+    ``NotFound`` for the id of a conversation that never began.
 
     >>> from refold import Memory
     >>> memory = Memory()
@@ -76,7 +76,9 @@ def blame(
     >>> [(revision.seq, revision.value, revision.actor) for revision in memory.blame("theme")]
     [(1, 'dark', 'host'), (2, 'light', 'host')]
     """
-    chat = conversation_id(conversation)
+    from refold.memory.subjects import known_conversation  # noqa: PLC0415 - loaded only when used
+
+    chat = known_conversation(core_of(self)[0], conversation)
     key, name = checks.key(key), checks.name(name, "name")
     kinds = _OF_STORE if chat is None else _OF_CONVERSATION
     if of is not None and checks.one_of(of, "of", (*_OF_CONVERSATION, *_OF_STORE)) not in kinds:
@@ -129,7 +131,8 @@ def influence(
 
     ``x`` is as in ``why``; for an erased event, give its seq. For a text, or the seq of an event that set the content
     of a memory, only turns count that were shown the memory while it had that content. A turn is an answer of the
-    assistant. If a context was shown for the turn, that context counts, else the window before it.
+    assistant. If a context was shown for the turn, that context counts, else the window before it. Raises ``NotFound``
+    as ``why`` does.
     """
     from refold.memory.exposure import influence_of  # noqa: PLC0415 - loaded only when used
 

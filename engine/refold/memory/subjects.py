@@ -100,7 +100,7 @@ def find_subjects(core: Core, x: object, conversation: object, at: int, *, has_v
     If it ``has_values``, the seq of an event that set a memory's content refers to that content alone, and so do words
     of the passage that the content is from.
     """
-    home = conversation_id(conversation)
+    home = known_conversation(core, conversation)
     if isinstance(x, (Hit, Upserted)):
         x = x.entry
     if isinstance(x, str):
@@ -128,6 +128,16 @@ def find_subjects(core: Core, x: object, conversation: object, at: int, *, has_v
         else:
             found += _find_by_id(core, each.key, at) if each.key and each.kind in _LASTING else [each]
     return found
+
+
+def known_conversation(core: Core, conversation: object) -> str | None:
+    """Return the id of a conversation; raise ``NotFound`` if an id, not a handle, is of none that ever began."""
+    name = conversation_id(conversation)
+    if name is None or not isinstance(conversation, str):
+        return name
+    if not (core.version(f"conversation/{name}") or core.version(session_board(name))):
+        raise NotFound(f"there is no conversation {checks.brief(name)}; conversations() lists those there are")
+    return name
 
 
 def event_at(core: Core, seq: int, at: int) -> Recorded:

@@ -21,6 +21,7 @@ from refold.memory.core import Core
 from refold.memory.exposure import PARTS, Display, exposures, skill_name
 from refold.memory.extensions import call_extension
 from refold.memory.handles import Settings
+from refold.memory.options import conversation_id
 from refold.memory.project import Project
 from refold.memory.reasons import Reason, Why, reason_of, shorten
 from refold.memory.search import DEFAULTS
@@ -81,7 +82,8 @@ def answer(core: Core, frozen: int | None, x: object, conversation: object, miss
         )
     if not found:
         erased = sum(len(seqs) for _, seqs in _erasures(core, 0, at))
-        text = f"no event up to seq {at} holds {checks.brief(x)}; {erased} erased events may have held it"
+        where = "" if conversation is None else f" in conversation/{conversation_id(conversation)}"
+        text = f"no event up to seq {at} holds {checks.brief(x)}{where}; {erased} erased events may have held it"
         steps.append(Reason("hidden", text))
     about = str(found[0]) if len(found) == 1 else (f"{shorten(x)!r}" if isinstance(x, str) else checks.brief(x))
     return Why(about, bool(present), tuple(steps), tuple(present), len(found))

@@ -307,8 +307,8 @@ def _no_place_error(part: ContentPart, form: str, role: str) -> InvalidInput:
     kind = part.block.get("type", next(iter(part.block), None))
     return InvalidInput(
         f"message {message.seq or message.id} has a block of type {checks.brief(kind)} as part {part.number}, for "
-        f"which {form} has no place{where}; give it a text instead with replace(), or take it out of the window with "
-        f"remove()"
+        f"which {form} has no place{where}; give it a text instead with replace(), or take it out with erase(), out of "
+        f"the window alone with remove()"
     )
 
 

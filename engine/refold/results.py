@@ -133,12 +133,14 @@ class Receipt(Struct, frozen=True):
     """The reach of an erasure: the given seqs and those derived from them, new names of streams, removed cached rows.
 
     ``naming`` are the seqs of the events that ``derived="keep"`` kept and that name the erased conversation, including
-    those of its board. Afterwards the ``files`` of the store were searched for erased names and for ``markers`` texts
-    and values of the erased bodies, both as they are and in base64. ``markers_too_short`` of them were not searched
-    for, and neither was the data that refold records beside them, such as the hashes of a context. ``occurrences`` is
-    how often one was found: 0, unless an event that was not erased says the same. After an erasure by text, what other
-    events say too, alone or within a longer text, is not searched for: it is not the text, but a key, the name of a
-    tool, or the like.
+    those of its board, or are on the boards of the erased project's nodes. Afterwards the ``files`` of the store were
+    searched for erased names and for ``markers`` texts and values of the erased bodies, both as they are and in base64.
+    ``markers_too_short`` of them were not searched for, and neither was the data that refold records beside them, such
+    as the hashes of a context. ``occurrences`` is how often one was found: 0, unless an event that was not erased, or
+    the name of a stream, says the same. After an erasure by text, what other events say too, alone or within a longer
+    text, is not searched for: it is not the text, but a key, the name of a tool, or the like. ``unexplained`` of the
+    occurrences are of what no event and no name says any more: 0, unless another file lies in the store's directory or
+    the erasure missed a copy.
     ``named`` are the streams whose names contain the given text; erase these themselves, for example with
     ``chat.erase()``. ``rewritten`` are the streams and paths of the files that had held it, and were written once more
     without that past. ``beyond_reach`` names places that no store can reach and where copies may be: a model was shown
@@ -160,6 +162,7 @@ class Receipt(Struct, frozen=True):
     conversations: int = 0
     named: tuple[str, ...] = ()
     rewritten: tuple[tuple[str, str], ...] = ()
+    unexplained: int = 0
 
 
 class Upserted(Struct, frozen=True):

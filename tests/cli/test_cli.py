@@ -853,7 +853,11 @@ def test_erase_says_what_it_reached(store: Path, refold: Run) -> None:
     unknown = refold("erase", f"{CHAT}s", "--yes")
     assert unknown.code == 1
     assert f"there is no conversation '{CHAT}s'; did you mean '{CHAT}'?" in unknown.err
+    with Memory(store) as memory:
+        memory.conversation(CHAT).append("user", "Nobody else says this.")
+    (store / "copy").write_text("Nobody else says this.")
     whole = refold("erase", CHAT, "--yes")
+    assert "  1 of these in no event; look for other files in the store's directory\n" in whole.out
     assert "events erased, 0 derived from them, renamed to conversation/erased-" in whole.out
     assert re.search(r"searched [\d,]+ bytes of \d files for \d+ of their texts and values: still found", whole.out)
     assert "beyond reach: exports and backups" in whole.out

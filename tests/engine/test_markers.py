@@ -146,12 +146,29 @@ def test_what_is_left_of_an_erased_event_counts(tmp_path: Path, left: str) -> No
         assert memory.erase(text=INNER).occurrences > 0
 
 
+def test_what_others_say_too_explains_what_is_found_and_a_copy_beside_the_log_does_not(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with Memory(store) as memory:
+        for name in ("ann", "bob", "eve"):
+            memory.conversation(name).append("user", f"Hello, {INNER}!")
+        memory.conversation("ann").append("user", "I am the only one who says this.")
+        receipt = memory.conversation("ann").erase()
+        assert (receipt.occurrences, receipt.unexplained) == (2, 0)
+        (store / "copy").write_text(f"Hello, {INNER}! This is one more thing that bob says.")
+        memory.conversation("bob").append("user", "This is one more thing that bob says.")
+        receipt = memory.conversation("bob").erase()
+        assert (receipt.occurrences, receipt.unexplained) == (3, 1)
+        receipt = memory.conversation("eve").erase()
+        assert (receipt.occurrences, receipt.unexplained) == (1, 1)
+
+
 def test_a_text_in_the_name_of_a_stream_counts_and_is_named(tmp_path: Path) -> None:
     with Memory(tmp_path / "store") as memory:
         memory.conversation(INNER).append("user", "hello")
         memory.conversation("other").append("user", INNER)
         receipt = memory.erase(text=INNER)
         assert receipt.occurrences > 0
+        assert receipt.unexplained == 0
         assert receipt.named == (f"conversation/{INNER}",)
 
 

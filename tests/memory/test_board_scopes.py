@@ -308,6 +308,33 @@ def test_the_board_of_a_session_goes_with_its_conversation(tmp_path: Path) -> No
         assert b"a word that the host" not in (tmp_path / "store" / "data.mdb").read_bytes()
 
 
+def test_the_boards_of_its_nodes_go_with_a_project(tmp_path: Path) -> None:
+    with remembering(tmp_path / "store") as memory:
+        for name in ("shop/ada", "shop/ada2", "100%"):
+            memory.project(name).add(f"A fact of {name}.")
+            for node in ("case-1", "case/2"):
+                memory.board(project=name, node=node).set_working_history(f"a word of {name} that is its own")
+        session = memory.board(session="s")
+        session.initialise(project_id="shop/ada", active_node_id="case-1")
+        project = memory.project("shop/ada")
+        kept = project.erase(derived="keep")
+        assert (len(kept.seqs), [memory.event(seq).stamp.stream for seq in kept.naming]) == (
+            1,
+            ["board/node/shop%2Fada/case-1", "board/node/shop%2Fada/case/2"],
+        )
+        receipt = project.erase()
+        assert (receipt.seqs, receipt.derived, receipt.unexplained) == ((), kept.naming, 0)
+        assert (session.get("working_history"), memory.board(project="shop/ada", node="case/2").version) == ("", 0)
+        assert memory.board(project="shop/ada2", node="case/2").get("working_history").startswith("a word of")
+        assert b"a word of shop/ada that" not in (tmp_path / "store" / "data.mdb").read_bytes()
+        assert memory.erase(text="shop/ada2").named == (
+            *("board/node/shop%2Fada2/case-1", "board/node/shop%2Fada2/case/2", "project/shop/ada2"),
+        )
+        memory.project("100%").erase()
+        assert [board.project for board in memory.boards()] == ["shop/ada2", "shop/ada2", None]
+        assert memory.verify().ok
+
+
 def _erasing_before_a_commit(monkeypatch: pytest.MonkeyPatch, erase: Callable[[], object]) -> None:
     """Lets another thread erase between the look of a verb and its commit, once."""
     commit_batch = Engine.commit

@@ -29,6 +29,17 @@ def test_the_name_of_a_skill_stands_for_the_skill_and_its_note(memory: Memory) -
     assert told(memory.why("deploy")) == [("came", 1), ("left", 3), ("came", 2)]
 
 
+def test_a_text_that_only_the_names_of_streams_hold_is_said_to_be_there(memory: Memory) -> None:
+    for node in ("case-1", "case-2"):
+        memory.board(project="shop/ada", node=node).set_working_history("done")
+    memory.profile("ada").set("likes", "tea")
+    text = "no event up to seq 3 holds {!r}; 0 erased events may have held it; {} of streams hold it, the first is {}"
+    for sought, count, first in (("shop/ada", "2 names", "board/node/shop%2Fada/case-1"), ("ada", "3 names", "")):
+        answer = memory.why(sought)
+        assert answer.places == 0
+        assert answer.steps[0].text.startswith(text.format(sought, count, first))
+
+
 def test_a_conversation_that_never_began_is_said_to_be_unknown(memory: Memory) -> None:
     chat = memory.conversation("ada-1")
     chat.append("user", "My phone is broken.")

@@ -253,6 +253,9 @@ def _receipt_lines(receipt: "Receipt", text: str | None) -> Iterator[Line]:
         yield ((f"{searched}still found {times}, as events that were not erased say or name the same", "yellow"),)
         yield ("  `refold why WORDS`, with words of what was erased, shows where they still are",)
         yield ("  `refold erase --text TEXT` erases every event that contains TEXT",)
+        if receipt.unexplained:
+            place = "in no event; look for other files in the store's directory"
+            yield ((f"  {receipt.unexplained} of these {place}", "yellow"),)
     for name in receipt.named:
         kind, _, own = name.partition("/")
         advice = f"; memory.{kind}({own!r}).erase() in Python erases it" if kind in {"project", "table"} else ""

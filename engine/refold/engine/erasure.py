@@ -97,7 +97,7 @@ class ErasurePlan(NamedTuple):
     renamed: dict[int, str]
     """Number of a stream -> its new name."""
     naming: list[int]
-    """Events that are kept although they name an erased conversation, or are on its board."""
+    """Events that are kept although they name an erased conversation, or are on its board or those of a project."""
     bases: list[Base]
     """All forks and restores of the log."""
     new_ids: NewIds
@@ -381,8 +381,9 @@ def plan_of_seqs(reader: Reader, seqs: Collection[int], *, derived: bool, text: 
 def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks: bool) -> Receipt:
     """Erase all events of a stream and its name, with its forks if ``forks``, and return the receipt.
 
-    With ``derived``, this also erases the board of a conversation and every event that names the conversation. Raises
-    ``InvalidInput`` if the stream was inherited, or if live forks continue from it and are not to be erased too.
+    With ``derived``, this also erases the board of a conversation, every event that names the conversation, and the
+    boards of the nodes of a project. Raises ``InvalidInput`` if the stream was inherited, or if live forks continue
+    from it and are not to be erased too.
     """
     return _erase(engine, partial(plan_of_stream, engine.reader, branch, name, derived=derived, forks=forks))
 
@@ -398,10 +399,10 @@ def plan_of_stream(reader: Reader, branch: int, name: str, *, derived: bool, for
     own = {} if stream is None else _plan_renames(reader, stream, bases, forks=forks)
     boards: dict[int, str] = {}
     mentioned = set[int]()
-    for own_branch, conversation in _conversations(reader, branch, name, own):
-        mentioned |= mentions_of(reader, own_branch, conversation)
-        board = reader.streams.find(key_of(own_branch, session_board(conversation)))
-        if board is not None and board.base is None:
+    for own_branch, each in _places(reader, branch, name, own):
+        if kind_of(each) == "conversation":
+            mentioned |= mentions_of(reader, own_branch, each.partition("/")[2])
+        for board in _boards_of(reader, own_branch, each):
             boards |= _plan_renames(reader, board, bases, forks=forks) if derived else {board.number: board.name}
     mentioned |= _events_of(reader, boards)
     renamed = own | boards if derived else own
@@ -413,12 +414,24 @@ def _events_of(reader: Reader, streams: Collection[int]) -> set[int]:
     return {seq for number in streams for seq in own_seqs(reader, number)} | snapshots_of(reader, streams)
 
 
-def _conversations(reader: Reader, branch: int, name: str, renamed: Collection[int]) -> set[tuple[int, str]]:
-    """Return branch and id of a conversation and of all renamed with it, including where forks inherited them."""
+def _places(reader: Reader, branch: int, name: str, renamed: Collection[int]) -> set[tuple[int, str]]:
+    """Return branch and name of a stream and of all renamed with it, including where forks inherited them."""
     streams = [reader.streams.at_number(number) for number in renamed]
     streams += [heir for stream in streams for heir, _ in heirs(reader, stream)]
-    places = {(branch, name), *((stream.branch, stream.name) for stream in streams)}
-    return {(branch, name.partition("/")[2]) for branch, name in places if kind_of(name) == "conversation"}
+    return {(branch, name), *((stream.branch, stream.name) for stream in streams)}
+
+
+def _boards_of(reader: Reader, branch: int, name: str) -> Iterator[Stream]:
+    """Yield the boards that go with a stream: that of a conversation, or those of the nodes of a project."""
+    owner, boards = name.partition("/")[2], list[str]()
+    if kind_of(name) == "conversation":
+        boards = [session_board(owner)]
+    elif kind_of(name) == "project":
+        boards = list(reader.streams.names(branch, node_board(owner, "")))
+    for board in boards:
+        stream = reader.streams.find(key_of(branch, board))
+        if stream is not None and stream.base is None:
+            yield stream
 
 
 def _plan_renames(reader: Reader, stream: Stream, bases: Sequence[Base], *, forks: bool) -> dict[int, str]:
@@ -663,13 +676,16 @@ def _replaced_ids(plan: ErasurePlan) -> set[bytes]:
 def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Receipt:
     """Search every file of the store for erased data and return the receipt."""
     plan, files = result.plan, engine.reader.log.files
-    markers = searchable_markers(result.markers)
+    markers, unexplained = searchable_markers(result.markers), 0
     counts = files.search(markers)
-    # The id of a call can be that of one in another conversation too.
-    others = _replaced_ids(plan) if text is None else {marker for marker in markers if text.encode() not in marker}
-    if others and counts.occurrences:
-        markers -= kept_elsewhere(engine.reader, others & markers, {*plan.seqs, *plan.derived})
-        counts = files.search(markers)
+    if counts.occurrences:
+        kept = kept_elsewhere(engine.reader, markers, {*plan.seqs, *plan.derived})
+        # The id of a call can be that of one in another conversation too.
+        others = _replaced_ids(plan) if text is None else {each for each in markers if text.encode() not in each}
+        if others & kept:
+            markers -= others & kept
+            counts = files.search(markers)
+        unexplained = files.search(markers - kept).occurrences if counts.occurrences and kept else counts.occurrences
     return Receipt(
         seqs=tuple(plan.seqs),
         derived=tuple(plan.derived),
@@ -683,4 +699,5 @@ def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Rec
         occurrences=counts.occurrences,
         beyond_reach=_beyond_reach(engine),
         rewritten=result.rewritten,
+        unexplained=unexplained,
     )

@@ -13,6 +13,7 @@ from refold.engine.streams import STORE_STREAM, CheckpointGaps, Checkpoints, Str
 from refold.event import unpack_json
 from refold.results import Change, Stats
 from refold.text import sha256
+from refold.views.board import plain_name
 from refold.views.store import SETTINGS, SWITCHES
 from refold.views.table import TABLE, Pointer
 
@@ -94,12 +95,17 @@ def ids(
 
 
 def names_with(reader: Reader, text: str) -> list[str]:
-    """Return the names of the streams, in all branches, whose part after the kind contains a text, sorted."""
+    """Return the names of the streams, in all branches, whose part after the kind contains a text, sorted.
+
+    The text is also looked for in the name of a node's project as it was given.
+    """
     names = set[str]()
     with reader.state_lock:
         reader.current_head()
         for branch in range(1 + len(reader.branches_at(None))):
-            names.update(name for name in reader.streams.names(branch) if text in name.partition("/")[2])
+            for name in reader.streams.names(branch):
+                if any(text in each.partition("/")[2] for each in (name, plain_name(name))):
+                    names.add(name)
     return sorted(names)
 
 

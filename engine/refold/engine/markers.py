@@ -12,7 +12,8 @@ from refold.engine.reader import Reader
 from refold.engine.spellings import strings_of
 from refold.engine.streams import records_through
 from refold.event import Recorded
-from refold.limits import MARKER_BYTES_MIN
+from refold.limits import MARKER_BYTES_MIN, PAGE_EVENTS
+from refold.log.protocol import scan
 
 
 def markers_of(events: Iterable[Recorded], new_ids: NewIds) -> set[bytes]:
@@ -39,7 +40,7 @@ def searchable_markers(markers: Iterable[bytes]) -> set[bytes]:
 
 
 def kept_elsewhere(reader: Reader, markers: set[bytes], seqs: Collection[int]) -> set[bytes]:
-    """Return the markers that events other than those at the seqs hold, or names of streams, also inside longer texts.
+    """Return the markers in events other than those at the seqs, in vectors or in names, also inside longer texts.
 
     The places of all markers are looked for at once: by eight bytes of each that few of the others have.
     """
@@ -81,14 +82,21 @@ def _probes(markers: Collection[bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _kept_pages(reader: Reader, seqs: Collection[int]) -> Iterator[bytes]:
-    """Yield the names of the streams and the arrays of all events but those at the seqs, many at a time."""
-    waiting, size = [name.partition("/")[2].encode() for name in names_with(reader, "")], 0
-    for record in records_through(reader.log, 0, reader.head):
-        for seq, array in enumerate(record.arrays, record.first_seq):
-            if seq not in seqs:
-                waiting.append(array)
-                size += len(array)
+    """Yield the names of the streams, the vectors, and the arrays of all events but those at the seqs, in pages."""
+    waiting, size = list[bytes](), 0
+    for each in _kept_bytes(reader, seqs):
+        waiting.append(each)
+        size += len(each)
         if size > _PAGE_BYTES:
             yield b"\0".join(waiting)
             waiting, size = [], 0
     yield b"\0".join(waiting)
+
+
+def _kept_bytes(reader: Reader, seqs: Collection[int]) -> Iterator[bytes]:
+    for name in names_with(reader, ""):
+        yield name.partition("/")[2].encode()
+    for record in records_through(reader.log, 0, reader.head):
+        yield from (array for seq, array in enumerate(record.arrays, record.first_seq) if seq not in seqs)
+    for _, row in scan(reader.log, "vectors", b"", PAGE_EVENTS):
+        yield row

@@ -571,8 +571,9 @@ class Conversation(ConversationHandle):
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
 
-        Events that name it or were derived from it are erased too, unless ``derived="keep"``. ``forks="erase"`` also
-        erases everything forked from it; by default, forks raise ``InvalidInput``.
+        Events that name it or were derived from it are erased too, and the board of its session, unless
+        ``derived="keep"``. ``forks="erase"`` also erases everything forked from it; by default, forks raise
+        ``InvalidInput``.
         """
         from refold.memory import store  # noqa: PLC0415 - imported on first use
 

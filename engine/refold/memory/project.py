@@ -447,7 +447,8 @@ class Project:
     def erase(self, *, derived: str = "erase", forks: str = "refuse") -> Receipt:
         """Erase the bytes of all its events, and its name; return what was reached, and what no store can reach.
 
-        Events derived from it are erased too, unless ``derived="keep"``.
+        Events derived from it and the boards of its nodes are erased too, unless ``derived="keep"``. Its conversations
+        are not: erase them first.
         """
         from refold.memory import store
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from refold import checks, fold
+from refold.engine.history import names_with
 from refold.engine.scan import EventFilter
 from refold.engine.streams import STORE_STREAM
 from refold.entry import ACTIVE, MemoriesDecayed, MemoriesRecalled, MemoryMerged
@@ -84,6 +85,8 @@ def answer(core: Core, frozen: int | None, x: object, conversation: object, miss
         erased = sum(len(seqs) for _, seqs in _erasures(core, 0, at))
         where = "" if conversation is None else f" in conversation/{conversation_id(conversation)}"
         text = f"no event up to seq {at} holds {checks.brief(x)}{where}; {erased} erased events may have held it"
+        named = names_with(core.engine.reader, x) if isinstance(x, str) and conversation is None else []
+        text += f"; {pluralize(len(named), 'name')} of streams hold it, the first is {named[0]}" if named else ""
         steps.append(Reason("hidden", text))
     about = str(found[0]) if len(found) == 1 else (f"{shorten(x)!r}" if isinstance(x, str) else checks.brief(x))
     return Why(about, bool(present), tuple(steps), tuple(present), len(found))

@@ -82,9 +82,20 @@ def place_of(project: str, node: str) -> tuple[str, str]:
     return graphs, rest
 
 
+_OF_NODES: Final = "board/node/"
+
+
 def node_board(project: str, node: str) -> str:
     """Return the stream of a node's board; only the project is escaped, so that the first slash after it ends it."""
-    return f"board/node/{project.replace('%', '%25').replace('/', '%2F')}/{node}"
+    return f"{_OF_NODES}{project.replace('%', '%25').replace('/', '%2F')}/{node}"
+
+
+def plain_name(stream: str) -> str:
+    """Return the name of a stream; that of a node's board with the name of its project as it was given."""
+    if not stream.startswith(_OF_NODES):
+        return stream
+    project, slash, node = stream.removeprefix(_OF_NODES).partition("/")
+    return f"{_OF_NODES}{project.replace('%2F', '/').replace('%25', '%')}{slash}{node}"
 
 
 def field_at(field: str, place: tuple[str, str]) -> str:

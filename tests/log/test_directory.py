@@ -19,6 +19,7 @@ import pytest
 
 from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreError, StoreVersion, recover
 from refold.engine.verify import report_of
+from refold.log import directory, registry
 from refold.log.record import FORMAT
 from tests.support.memories import Child, assert_sound, remembering
 from tests.support.seams import log_of
@@ -281,6 +282,20 @@ class TestAFailedOpening:
                 Memory(store, clear_scratchpads_on_open=True, clock_ns=broken_clock)
         with Memory(store) as memory:
             assert memory.conversation("c").scratchpad.get("key") == "value"
+
+    @pytest.mark.parametrize("readonly", [False, True])
+    def test_where_the_store_is_removed_meanwhile(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch, *, readonly: bool
+    ) -> None:
+        share = registry.share
+
+        def late(path: str, *arguments: Any, **options: Any) -> Any:
+            shutil.rmtree(path)
+            return share(path, *arguments, **options)
+
+        monkeypatch.setattr(directory, "share", late)
+        with pytest.raises(StoreError, match="was moved or removed while it was opened"):
+            Memory(store, readonly=readonly)
 
     def test_no_descriptor_is_left_open(self, store: Path, tmp_path: Path) -> None:
         descriptors = Path("/proc/self/fd")

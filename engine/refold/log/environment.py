@@ -783,7 +783,12 @@ os.register_at_fork(after_in_child=_leave_to_parent)
 
 def identity_at(path: str) -> tuple[int, int]:
     """Return the identity of the data file; ``StoreBusy`` if the parent had it open when it forked this process."""
-    identity = file_at(path)
+    try:
+        identity = file_at(path)
+    except FileNotFoundError as error:
+        raise StoreGone(
+            f"the store at {path} was moved or removed while it was opened; find out by whom, and open it where it is"
+        ) from error
     if identity in _of_parent:
         raise StoreBusy(f"the store at {path} {FORKED}")
     return identity

@@ -23,11 +23,13 @@ from refold.engine import batch as batches
 from refold.engine.streams import STORE_STREAM
 from refold.entry import MemoriesRecalled
 from refold.errors import InvalidInput, NotFound
-from refold.event import Recorded, pack_json, unpack_json
+from refold.event import Recorded, Stamp, pack_json, unpack_json
 from refold.memory import turns
 from refold.memory.core import Core, core_of
 from refold.memory.earlier import EarlierMessages
+from refold.memory.exposure import ground_of
 from refold.memory.memory import Memory
+from refold.message import MessageAppended
 from refold.text import sha256
 from refold.views.session import ContextShown
 from refold.views.store import ContextHashed
@@ -116,21 +118,18 @@ class Rebuilt(Struct, frozen=True):
     context: Context
     matches: bool | None
     differing: tuple[str, ...]
+    seq: int = 0
+    """The seq at which it was shown."""
 
 
 def rebuild(core: Core, at: int | None, seq: int) -> Rebuilt:
-    """Rebuild the context that was shown at a seq from the log, and compare it with its hashes.
+    """Rebuild the context that was shown at a seq, or for the answer at a seq, and compare it with its hashes.
 
     Raises `NotFound` if no context was shown at the seq or it was erased, `InvalidInput` if another renderer made it.
     """
     memory = Memory._from_core(core, at)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    for event, stamp in memory.events(after=checks.count(seq, "seq") - 1 if seq else 0, until=seq):
-        if isinstance(event, ContextShown) and stamp.seq == seq:
-            break
-    else:
-        raise NotFound(
-            f"no context was shown at seq {seq}; events of kind context_shown have the seqs of those that were"
-        )
+    event, stamp = _shown_at(core, memory, checks.count(seq, "seq"))
+    seq = stamp.seq
     if stamp.erased:
         by = "".join(f" at seq {step.seq}" for step in memory.why(seq).of("erased")[-1:])
         raise NotFound(f"the context that was shown at seq {seq} was erased{by}; only that there was one is known")
@@ -165,12 +164,25 @@ def rebuild(core: Core, at: int | None, seq: int) -> Rebuilt:
     context = assemble(source, entries, messages, tuple(listed_parts(source)))
     hashes = _read_hashes(core, seq)
     if hashes is None:
-        return Rebuilt(context, None, ())
+        return Rebuilt(context, None, (), seq)
     digests = {part.name: part.digest for part in context.parts} | dict([_window_row(context)[:2]])
     recorded = dict(zip(event.names, (digest.hex() for digest in hashes.digests), strict=True))
     names = dict.fromkeys([*recorded, *digests])
     differing = tuple(name for name in names if recorded.get(name) != digests.get(name))
-    return Rebuilt(context, not differing, differing)
+    return Rebuilt(context, not differing, differing, seq)
+
+
+def _shown_at(core: Core, memory: Memory, seq: int) -> tuple[ContextShown, Stamp]:
+    """Return the context at a seq, or the one for the answer at a seq."""
+    recorded = next(iter(memory.events(after=seq - 1 if seq else 0, until=seq)), None)
+    more = ""
+    if recorded is not None and isinstance(recorded.event, MessageAppended) and recorded.event.role == "assistant":
+        recorded, more = ground_of(core, recorded).context, f", nor for the answer at seq {seq}"
+    if recorded is None or not isinstance(recorded.event, ContextShown):
+        raise NotFound(
+            f"no context was shown at seq {seq}{more}; events of kind context_shown have the seqs of those that were"
+        )
+    return recorded.event, recorded.stamp
 
 
 def _read_hashes(core: Core, seq: int) -> ContextHashed | None:

@@ -94,7 +94,7 @@ def _contents_lines(contents: dict[str, Any]) -> Iterator[Line]:
         "--context",
         type=click.IntRange(min=1),
         metavar="SEQ",
-        help="Rebuild the context that was recorded at this seq.",
+        help="Rebuild the context at this seq, or the one that the model's answer at this seq was made from.",
     ),
 )
 def show(
@@ -103,15 +103,15 @@ def show(
     """Show a conversation, an event, or what a model was shown.
 
     Shows the window, scratchpad and state of CONVERSATION; with --seq, one message or event instead. With --context,
-    rebuilds the context that was recorded at a seq from the log and compares it with its recorded hashes; exits with 1
-    if they differ.
+    rebuilds the context that was recorded at a seq, or given for the answer at a seq, from the log and compares it with
+    its recorded hashes; exits with 1 if they differ.
     """
     selectors = {"CONVERSATION": conversation, "--seq": seq, "--context": context}
     names = [name for name, value in selectors.items() if value is not None]
     if len(names) != 1:
         excess = f"{' and '.join(names)} were given together; " if names else ""
         raise click.UsageError(
-            f"{excess}give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context"
+            f"{excess}give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context or an answer"
         )
     if at is not None and conversation is None:
         raise click.UsageError(f"--at is for a CONVERSATION, and {names[0]} says which event to show; drop one of them")
@@ -147,7 +147,8 @@ def _context(memory: "Memory", seq: int, *, full: bool) -> Output:
     parts = rebuilt.context.parts
     rows = [{"name": part.name, "tokens": part.tokens, "sha256": part.digest, "text": part.text} for part in parts]
     messages = [message_json(message) for message in rebuilt.context.window]
-    document = {"matches": rebuilt.matches, "differing": rebuilt.differing, "parts": rows, "messages": messages}
+    compared = {"seq": rebuilt.seq, "matches": rebuilt.matches, "differing": rebuilt.differing}
+    document = {**compared, "parts": rows, "messages": messages}
     lines: list[Line] = []
     for part in parts:
         mark = "differs" if part.name in rebuilt.differing else "as shown" if rebuilt.matches is not None else ""
@@ -161,7 +162,7 @@ def _context(memory: "Memory", seq: int, *, full: bool) -> Output:
         verdict = "cannot be compared: its hashes were erased, along with content that it may have shown"
     else:
         verdict = "identical to what was shown" if rebuilt.matches else f"differs in {', '.join(rebuilt.differing)}"
-    lines.append((verdict,))
+    lines.append((f"context at seq {rebuilt.seq}: {verdict}",))
     return Output(document, lines, EXIT_ERROR if rebuilt.differing else 0)
 
 

@@ -28,7 +28,7 @@ from refold.memory.subjects import (
     stretches,
     subjects_of,
 )
-from refold.message import PROMPT_ROLES, MessageAppended, MessageReplaced
+from refold.message import PROMPT_ROLES, TOOL_ROLES, MessageAppended, MessageReplaced
 from refold.views.session import ContextShown
 from refold.views.skills import SkillLearned
 from refold.views.window import WINDOW, MessagesRecalled
@@ -426,6 +426,34 @@ def _answer_after(core: Core, stream: str, seq: int, at: int) -> int:
     """Return the seq of the assistant's first answer after a seq, 0 if there is none yet."""
     events = core.engine.reader.events(core.key(stream), seq, at, first_page=_FEW_EVENTS)
     return next((s.seq for e, s in events if isinstance(e, MessageAppended) and e.role == "assistant"), 0)
+
+
+class Ground(NamedTuple):
+    """What an answer was made from: the context that the model was given, and the results of tools in its turn."""
+
+    context: Recorded | None
+    results: list[Recorded]
+    """Newest first."""
+
+
+def ground_of(core: Core, answer: Recorded) -> Ground:
+    """Return what an answer of the assistant was made from; a turn begins with the user's last own message."""
+    context: Recorded | None = None
+    results: list[Recorded] = []
+    is_in_step = is_in_turn = True
+    sought = EventFilter((), (ContextShown, MessageAppended))
+    for recorded in core.events(sought, answer.stamp.stream, until=answer.stamp.seq - 1, backwards=True):
+        event = recorded.event
+        if isinstance(event, ContextShown):
+            context = recorded if context is None and is_in_step else context
+        elif isinstance(event, MessageAppended):
+            is_in_step = is_in_step and event.role != "assistant"
+            is_result = event.role in TOOL_ROLES or event.answers is not None
+            is_in_turn = is_in_turn and (is_result or event.role != "user")
+            results += [recorded] if is_in_turn and is_result else []
+        if not is_in_turn and not (is_in_step and context is None):
+            break
+    return Ground(context, results)
 
 
 def _answer(core: Core, conversation: str, answer: int, at: int) -> tuple[str, tuple[int, ...]]:

@@ -405,7 +405,7 @@ class Memory:
         return seq
 
     def rebuild(self, seq: int) -> Any:
-        """Return a ``Rebuilt``: the context shown at a seq, rebuilt from the log, and whether it is byte-identical."""
+        """Return a ``Rebuilt``: the context shown at a seq, or for the answer there, and if it is byte-identical."""
         return call_extension("rebuild", self._core, self._at, seq)
 
     def mirror(

@@ -19,7 +19,7 @@ from refold.index.ranking import DEFAULT, ranking_of
 from refold.memory import messages
 from refold.memory.blame import KEY_KINDS, causes_of, origins, revisions, setter_of
 from refold.memory.core import Core
-from refold.memory.exposure import PARTS, Display, exposures, skill_name
+from refold.memory.exposure import PARTS, Display, exposures, ground_of, skill_name
 from refold.memory.extensions import call_extension
 from refold.memory.handles import Settings
 from refold.memory.options import conversation_id
@@ -40,7 +40,7 @@ from refold.memory.subjects import (
     sets_content,
     stays,
 )
-from refold.message import MessageReplaced
+from refold.message import MessageAppended, MessageReplaced
 from refold.results import Hits
 from refold.text import pluralize
 from refold.views.board import BOARD, MESSAGES_KEPT, BoardChanged, BoardMessageAppended
@@ -58,6 +58,7 @@ _RANKS: Final = {"message": 1, "event": 2, "metadata": 2}
 _PLACE_TAKEN: Final = "the content of seq {} had taken its place"
 _EVERY: Final = 1_000_000  # More hits than any search returns.
 _SUBJECTS_COUNT_MAX: Final = 20  # Only the newest subjects of a text get an answer.
+_RESULTS_COUNT_MAX: Final = 10  # Only the newest results of tools behind an answer are listed.
 _SHOWN_COUNT_MAX: Final = 20  # Only the newest contexts and recalls of a subject are listed.
 
 
@@ -165,7 +166,10 @@ def _erasures(core: Core, after: int, at: int) -> Iterator[tuple[Recorded, tuple
 
 
 def _message_life(core: Core, subject: Subject, own: Sequence[Stay], at: int) -> Iterator[Reason]:
-    yield from _origin_reasons(core, event_at(core, subject.seq, at), at)
+    came = event_at(core, subject.seq, at)
+    yield from _origin_reasons(core, came, at)
+    if isinstance(came.event, MessageAppended) and came.event.role == "assistant":
+        yield from _ground_reasons(core, came)
     if _words(subject):
         yield from _words_life(core, subject, own, at)
         return
@@ -174,6 +178,21 @@ def _message_life(core: Core, subject: Subject, own: Sequence[Stay], at: int) ->
             yield reason_of("changed", recorded)
     for stay in reversed(own):
         yield from _stay_reasons(core, subject, stay)
+
+
+def _ground_reasons(core: Core, answer: Recorded) -> Iterator[Reason]:
+    """Yield the context that a model was given for an answer, and the results of tools in its turn."""
+    context, results = ground_of(core, answer)
+    if context is not None:
+        seq = context.stamp.seq
+        text = "" if context.stamp.erased else f"the context that it was given; memory.rebuild({seq}) shows it"
+        yield reason_of("source", context, text=text)
+    if len(results) > _RESULTS_COUNT_MAX:
+        more = pluralize(len(results) - _RESULTS_COUNT_MAX, "earlier result")
+        yield Reason("source", f"{more} of tools in its turn")
+    for result in reversed(results[:_RESULTS_COUNT_MAX]):
+        if result.stamp.seq not in answer.event.sources:
+            yield reason_of("source", result)
 
 
 def _stay_reasons(core: Core, subject: Subject, stay: Stay) -> Iterator[Reason]:

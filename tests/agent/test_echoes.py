@@ -116,9 +116,9 @@ def test_a_correction_is_no_echo(known: str, said: str) -> None:
 def test_a_repetition_is_dropped_and_names_what_it_repeats(known: str, said: str) -> None:
     found = parse_lessons([{"content": "Something new."}, {"content": said}], echoes={"m0": "Else.", "m1": known})
     assert [item.content for item in found.items] == ["Something new."]
-    assert found.dropped == ("item 1: memory m1 says it already",)
+    assert found.dropped == ("item 2: memory m1 says it already",)
     twice = parse_lessons([{"content": known}, {"content": said}])
-    assert twice.dropped == ("item 1: item 0 says it already",)
+    assert twice.dropped == ("item 2: item 1 says it already",)
 
 
 @pytest.mark.parametrize(("known", "said"), CORRECTIONS[:40:3])
@@ -144,12 +144,12 @@ def test_what_was_not_learned_is_in_a_notice_and_in_the_record(memory: Memory) -
     assert loop.notices == (
         "Learned 1 new fact about this project",
         (
-            f"Not learned: item 0: memory {known.id} says it already; item 2: its content is empty; item 3: its "
+            f"Not learned: item 1: memory {known.id} says it already; item 3: its content is empty; item 4: its "
             "content is empty; and 1 more"
         ),
     )
     event: Any = next(each.event for each in memory.events() if type(each.event).__name__ == "MemoriesExtracted")
-    assert event.dropped[0] == f"item 0: memory {known.id} says it already"
+    assert event.dropped[0] == f"item 1: memory {known.id} says it already"
     assert len(event.dropped) == 4
 
 
@@ -169,7 +169,7 @@ def test_what_was_not_learned_is_in_a_notice_and_in_the_record(memory: Memory) -
 def test_what_the_profile_says_is_not_learnt(fact: tuple[str, str], content: str, *, is_known: bool) -> None:
     found = parse_lessons([{"content": content}], profile=[("shoes", "44"), fact])
     assert bool(found.items) is not is_known
-    assert found.dropped == ((f"item 0: the profile ({fact[0]}) says it already",) if is_known else ())
+    assert found.dropped == ((f"item 1: the profile ({fact[0]}) says it already",) if is_known else ())
 
 
 def test_the_model_is_shown_the_profile_of_the_session(memory: Memory) -> None:
@@ -206,4 +206,6 @@ def test_an_example_of_the_question_is_learnt_only_if_it_was_said(memory: Memory
     items = [{"content": example}, {"content": "concise factual statement"}, {"content": "Bob likes state machines."}]
     extracted = extract(chat, CallableProvider(lambda *_: items), memory=memory)
     assert [entry.content for entry in memory.project("acme").list()] == [example, items[2]["content"]][1 - count :]
-    assert extracted.dropped == tuple(f"item {number}: it is an example of the question" for number in range(count, 2))
+    assert extracted.dropped == tuple(
+        f"item {number}: it is an example of the question" for number in range(1 + count, 3)
+    )

@@ -167,7 +167,7 @@ def test_an_extraction_is_one_commit_with_its_reasons(memory: Memory) -> None:
     chat = talked(memory)
     bad = PNPM | {"content": " "}
     extracted = extract(chat, scripted(PNPM, bad, PORT), memory=memory)
-    assert extracted.dropped == ("item 1: its content is empty",)
+    assert extracted.dropped == ("item 2: its content is empty",)
     events = [found for found in memory.events() if type(found.event).__name__ in ("MemoryAdded", "MemoriesExtracted")]
     assert [type(found.event).__name__ for found in events] == ["MemoryAdded", "MemoryAdded", "MemoriesExtracted"]
     assert len({found.stamp.time_ns for found in events}) == 1
@@ -191,7 +191,7 @@ def test_what_was_recalled_in_the_session_is_not_learnt_again(memory: Memory) ->
     known = memory.project("acme").add("Use pnpm, not npm, for all packages.")
     memory.project("acme").recall("pnpm", conversation=chat)
     extracted = extract(chat, scripted(PNPM, PORT), memory=memory)
-    assert extracted.dropped == (f"item 0: memory {known.id} says it already",)
+    assert extracted.dropped == (f"item 1: memory {known.id} says it already",)
     assert [entry.content for entry in memory.project("acme").list()][1:] == ["The API listens on port 8080."]
 
 
@@ -200,14 +200,14 @@ def test_what_the_model_was_shown_is_not_learnt_again(memory: Memory) -> None:
     known = memory.project("acme").add("Use pnpm, not npm, for all packages.")
     memory.show(memory.context(chat))
     extracted = extract(chat, scripted(PNPM), memory=memory)
-    assert extracted.dropped == (f"item 0: memory {known.id} says it already",)
+    assert extracted.dropped == (f"item 1: memory {known.id} says it already",)
     assert memory.project("acme").count() == 1
 
 
 def test_a_secret_is_dropped_and_its_reason_does_not_show_it(memory: Memory) -> None:
     chat, key = talked(memory), "AKIA" + "ABCDEFGHIJKLMNOP"
     extracted = extract(chat, scripted(PORT | {"content": f"The key is {key}."}), memory=memory)
-    assert extracted.dropped == ("item 0: it seems to hold an AWS access key",)
+    assert extracted.dropped == ("item 1: it seems to hold an AWS access key",)
     assert memory.project("acme").count() == 0
     assert key not in repr([found.event for found in memory.events()])
 
@@ -360,7 +360,7 @@ def test_an_answer_of_another_shape_is_refused(answer: Any) -> None:
 @pytest.mark.parametrize(
     ("item", "reason"),
     [
-        (7, "it is a int, not an object"),
+        (7, "it is a number, not an object"),
         ({"content": " "}, "its content is empty"),
         ({"content": 5}, "its content is empty"),
         (PNPM | {"content": "x" * 2_001}, "its content is over EXTRACTED_CHARS_MAX"),
@@ -370,7 +370,7 @@ def test_an_answer_of_another_shape_is_refused(answer: Any) -> None:
 def test_bad_items_are_dropped_with_their_reasons(item: Any, reason: str) -> None:
     found = parse_lessons([item, PORT])
     assert [kept.content for kept in found.items] == [PORT["content"]]
-    assert found.dropped[0].startswith(f"item 0: {reason}")
+    assert found.dropped[0].startswith(f"item 1: {reason}")
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_no_more_items_than_the_bound_and_each_once() -> None:
     ]
     found = parse_lessons([*many, *many])
     assert len(found.items) == EXTRACTED_COUNT_MAX
-    assert parse_lessons([PNPM, PNPM]).dropped == ("item 1: item 0 says it already",)
+    assert parse_lessons([PNPM, PNPM]).dropped == ("item 2: item 1 says it already",)
 
 
 # A provider that fails.

@@ -110,7 +110,7 @@ def test_what_a_hook_may_expect_is_told_in_one_line_and_all_else_with_its_traceb
         assert turn.notices == (f"the hook ask raised {kind}: later", f"the hook fail raised {kind}: later")
     else:
         assert told == ["hook ask raised in conversation 's1'", "hook fail raised in conversation 's1'"]
-        ends = "; the log has its traceback"
+        ends = f"{f': {error}' if str(error) else ''}; the log has its traceback"
         assert turn.notices == (f"the hook ask raised {kind}{ends}", f"the hook fail raised {kind}{ends}")
     assert [record.exc_info is None for record in caplog.records] == [expected] * 2
 

@@ -169,7 +169,7 @@ def test_the_profile_of_one_user_is_not_known_of_another_one(memory: Memory) -> 
     learner = Learner(The_user_is_allergic_to_nuts=[1])
     chat.append("user", NUTS, name="ann")
     alone = extract(chat, learner, memory=memory, profile="ann")
-    assert (alone.ids, alone.dropped) == ((), ("item 0: the profile (diet) says it already",))
+    assert (alone.ids, alone.dropped) == ((), ("item 1: the profile (diet) says it already",))
     chat.append("user", "So am I.", name="bob")
     chat.append("user", "Allergic to nuts.", name="bob")
     assert len(extract(chat, learner, memory=memory, profile="ann").ids) == 1

@@ -74,7 +74,7 @@ def test_a_number_of_no_known_memory_is_ignored_and_said(memory: Memory, number:
     assert contents(memory) == ["The user lives in Hamburg.", "The user lives in Leipzig."]
     assert len(extracted.ids) == 1
     assert extracted.dropped == (
-        "item 0: what it replaces is none of the known memories, or replaced already; it was added beside them",
+        "item 1: what it replaces is none of the known memories, or replaced already; it was added beside them",
     )
 
 

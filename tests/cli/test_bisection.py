@@ -48,6 +48,7 @@ class TestBisect:
             (("--key", "city=Bergen"), 10),
             (("--key", "city=Oslo", "--until", 9), 1),
             (("--memory-lost", "5432", "--project", "acme"), 9),
+            (("trip", "--memory-lost", "5432"), 9),
         ],
     )
     def test_it_finds_the_event(self, refold: Run, arguments: tuple[object, ...], seq: int) -> None:
@@ -55,6 +56,14 @@ class TestBisect:
         assert ended.code == 0, ended.err
         assert ended.json["seq"] == seq
         assert f"seq {seq} " in refold("bisect", *arguments).out
+
+    def test_of_a_long_event_the_first_lines_are_printed(self, refold: Run, store: Path) -> None:
+        with Memory(store) as memory:
+            said = memory.conversation("long").append("tool", "\n".join(f"line {number}" for number in range(130)))
+        (store.parent / "when.py").write_text("any('line 1' in each.content for each in chat.window())")
+        lines = refold("bisect", "long", "--python", store.parent / "when.py").out.splitlines()
+        assert lines[0].startswith(f"seq {said.seq} ")
+        assert (len(lines), lines[-1]) == (22, f"  111 more lines; `refold show --seq {said.seq}`")
 
     def test_a_file_holds_an_expression_over_the_memory_and_the_conversation(self, refold: Run, tmp_path: Path) -> None:
         file = tmp_path / "when.py"

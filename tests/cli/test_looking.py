@@ -96,7 +96,9 @@ class TestWholeTexts:
             ("three", "--seq", 3, "--context", 35): "CONVERSATION and --seq and --context were given together; ",
             (): "",
         }
-        advice = "give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context"
+        advice = (
+            "give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context or an answer"
+        )
         for arguments, found in given.items():
             shown = refold("show", *arguments)
             assert (shown.code, shown.err.splitlines()[-1]) == (2, f"Error: {found}{advice}")
@@ -209,6 +211,33 @@ class TestWhatOutlivesConversations:
         assert refold("profile", "list", "--at", 1, "--json").json["facts"] == {"before": "the conversation"}
         assert refold("profile", "delete", "theme").out == "theme deleted\n"
         assert refold("profile", "list", "--name", "other", "--json").json == {"profile": "other", "facts": {}}
+
+    def test_an_empty_profile_or_journal_names_the_others(self, refold: Run, store: Path) -> None:
+        assert refold("journal", "list", "--name", "none").err.startswith("journal none is empty; ")
+        with Memory(store) as memory:
+            memory.profile().delete("before")
+            for name in ("ada", "bob"):
+                memory.profile(name).set("phone", "1")
+                memory.journal(name).append("called")
+        ended = refold("profile", "list")
+        assert (ended.code, ended.out) == (0, "")
+        assert ended.err == "profile default is empty; --name selects another: ada, bob\n"
+        assert "--name selects another: ada, bob" in refold("journal", "list", "--name", "none").err
+        assert refold("profile", "list", "--name", "ada").err == ""
+        blamed = refold("blame", "phone")
+        assert (blamed.code, "--name selects another profile" in blamed.err) == (1, True)
+        assert refold("blame", "phone", "--name", "ada").code == 0
+
+    def test_the_context_of_an_answer_is_one_step_away(self, refold: Run, store: Path) -> None:
+        with Memory(store) as memory:
+            chat = memory.conversation("asked")
+            chat.append("user", "Which port?")
+            seq = memory.show(memory.context(chat))
+            answer = chat.append("assistant", "It is 5432.")
+        assert f"memory.rebuild({seq}) shows it" in refold("why", answer.seq).out
+        shown = refold("show", "--context", answer.seq)
+        assert shown.out.splitlines()[-1] == f"context at seq {seq}: identical to what was shown"
+        assert refold("show", "--context", answer.seq, "--json").json["seq"] == seq
 
     def test_a_table(self, refold: Run, store: Path) -> None:
         with Memory(store) as memory:

@@ -90,3 +90,11 @@ def test_a_restore_of_the_whole_leaves_settings_as_they_are() -> None:
     assert memory.diff(before, memory) == []
     assert memory.fork("now").settings.get("memory_enabled") is False
     assert memory.fork("then", at=before.seq).settings.get("memory_enabled") is True
+
+
+def test_a_side_that_is_none_is_named_as_it_is_called(memory: Memory) -> None:
+    for arguments, name in ((("a", "b"), "a"), ((0, "b"), "b")):
+        with pytest.raises(InvalidInput, match=f"{name} is '{arguments[-1] if name == 'b' else 'a'}'; give a seq, "):
+            memory.diff(*arguments)
+    with pytest.raises(InvalidInput, match="until must be a seq or an aware datetime"):
+        list(memory.events(until="now"))  # type: ignore[arg-type]

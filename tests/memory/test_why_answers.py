@@ -1,9 +1,11 @@
 """Why, asked about an answer: the context that the model was given for it, and the results of tools in its turn."""
 
+import json
+
 import pytest
 
 from refold import Memory, Message, NotFound
-from refold.agent import AgentLoop, Call, Reply
+from refold.agent import AgentLoop, Call, FunctionTool, Reply
 from tests.support.bounds import lowered
 from tests.support.steps import steps_of
 
@@ -23,13 +25,9 @@ def sources(memory: Memory, answer: Message) -> list[str]:
 @pytest.fixture
 def answered(memory: Memory) -> Memory:
     """A turn of one step, and one in which the model asked a tool twice."""
-
-    @memory.tools.tool
-    def refund(order: str) -> str:
-        """Refund an order."""
-        return f"refunded {order}"
-
-    calls = [Reply("", (Call(order, "refund", {"order": order}),)) for order in ("A1", "B2")]
+    schema = {"type": "object", "properties": {"order": {"type": "string"}}, "required": ["order"]}
+    memory.tools.register(FunctionTool("refund", "Refund.", schema, lambda given, _: f"refunded {given['order']}"))
+    calls = [Reply("", (Call(order, "refund", json.dumps({"order": order})),)) for order in ("A1", "B2")]
     loop = AgentLoop(memory, memory.conversation("c"), Model(Reply("Hello."), *calls, Reply("Done.")))
     for text in ("Hi!", "Refund A1 and B2."):
         loop.run(text)
@@ -66,7 +64,9 @@ def test_an_answer_without_a_context_has_none(memory: Memory) -> None:
     chat.append("user", "And?")
     last = chat.append("assistant", "Nothing.")
     assert sources(memory, last) == []
-    with pytest.raises(NotFound, match=f"no context was shown at seq {last.seq}, nor for the answer at seq {last.seq};"):
+    with pytest.raises(
+        NotFound, match=f"no context was shown at seq {last.seq}, nor for the answer at seq {last.seq};"
+    ):
         memory.rebuild(last.seq)
 
 

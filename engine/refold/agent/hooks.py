@@ -47,6 +47,7 @@ AFTER_TOOL: Final = "after_tool"
 SESSION_END: Final = "session_end"
 COMPACTION: Final = "compaction"
 # Transient errors whose message says everything: a traceback adds nothing.
+_MESSAGE_CHARS: Final = 500  # More of an unexpected error's message is not shown to the user.
 _EXPECTED: Final = (ProviderFailed, NoJson, EmbedderFailed, StoreBusy, StoreUnreachable)
 POINTS: Final = (SESSION_START, USER_MESSAGE, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, SESSION_END, COMPACTION)
 
@@ -444,7 +445,7 @@ class Hooks:
                 _LOG.warning("hook %s failed in conversation %r: %s", name, chat_id, reason)
                 raise _HookFailed(problem, f": {reason}")
             _LOG.warning("hook %s raised in conversation %r", name, chat_id, exc_info=error)
-            raise _HookFailed(problem, "; the log has its traceback")
+            raise _HookFailed(problem, f"{_message_of(error)}; the log has its traceback")
         answer = future.result()
         try:
             if takes and answer is not None and not isinstance(answer, takes):
@@ -457,6 +458,14 @@ class Hooks:
             )
             raise _HookFailed(f"the hook {name} returned what cannot be used", f": {unusable}") from None
         return answer
+
+
+def _message_of(error: BaseException) -> str:
+    """Return the message of an error after a colon, in one line and without secrets; empty if it has none."""
+    from refold.agent.secrets import mask_secrets  # noqa: PLC0415 - loaded only for errors
+
+    message = one_line(mask_secrets(str(error)[:_MESSAGE_CHARS]))
+    return f": {message}" if message else ""
 
 
 class _HookFailed(Exception):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import isfinite
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 from msgspec import Struct
@@ -80,8 +81,8 @@ def parse_lessons(
     dropped = ["the answer was cut off; only its whole items were read"] if is_cut_off else []
     contents = {f"{_MEMORY}{memory_id}": content for memory_id, content in (echoes or {}).items()}
     free = dict(enumerate(known, 1))
-    for index, item in enumerate(_items(answer)):
-        lesson = _lesson(item, index) if index < EXTRACTED_COUNT_MAX else f"over {EXTRACTED_COUNT_MAX = }"
+    for index, item in enumerate(_items(answer), 1):
+        lesson = _lesson(item, index) if index <= EXTRACTED_COUNT_MAX else f"over {EXTRACTED_COUNT_MAX = }"
         refusal = ""
         if isinstance(lesson, Lesson):
             number = _replaced_number(cast("dict[str, Any]", item))
@@ -210,10 +211,15 @@ def _array_in(answer: object) -> list[object] | None:
     return cast("list[object]", items) if isinstance(items, list) else None
 
 
+_JSON_NOUNS: Final[Mapping[type, str]] = MappingProxyType(
+    {str: "a text", int: "a number", float: "a number", bool: "true or false", list: "an array", type(None): "null"}
+)
+
+
 def _lesson(item: object, index: int) -> Lesson | str:
     """Check a proposal; return it as a lesson, or return the reason not to store it."""
     if not isinstance(item, dict):
-        return f"it is a {type(item).__name__}, not an object"
+        return f"it is {_JSON_NOUNS.get(type(item), 'no JSON')}, not an object"
     fields = cast("dict[str, Any]", item)
     content = fields.get("content")
     if not isinstance(content, str) or not content.strip():

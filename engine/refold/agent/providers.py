@@ -425,7 +425,7 @@ class HttpProvider:
         try:
             reply = msgspec.json.decode(content)
             if not isinstance(reply, dict):
-                checks.invalid(f"the reply is a {type(reply).__name__}, not a JSON object")
+                checks.invalid(f"the reply is {checks.brief(reply)}, not a JSON object")
             fields = cast("dict[str, Any]", reply)
             try:
                 text = _TEXTS[self._quirks.wire](fields)

@@ -2,17 +2,21 @@
 
 from collections.abc import Callable
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
+from click.core import ParameterSource
 
 from refold.cli import output
 from refold.cli.output import Line
 from refold.cli.root import Moment, Output, find_conversation, find_project, moment_option, seq_of, verb
 from refold.errors import InvalidInput, NotFound
+from refold.text import pluralize
 
 if TYPE_CHECKING:
     from refold import Conversation, Memory
+
+_LINES_COUNT_MAX: Final = 20  # Of the event that was found; an output of a tool can have thousands.
 
 Predicate: TypeAlias = Callable[["Memory"], object]
 
@@ -34,7 +38,12 @@ Predicate: TypeAlias = Callable[["Memory"], object]
         metavar="FILE",
         help="The Python expression in FILE is true; it is run with `memory` and `chat` as they were at each state.",
     ),
-    click.option("--project", default="default", metavar="NAME", help="With --memory-lost, the project."),
+    click.option(
+        "--project",
+        default="default",
+        metavar="NAME",
+        help="With --memory-lost, the project.  [default: that of CONVERSATION]",
+    ),
     moment_option(
         "--after",
         is_begin=True,
@@ -70,6 +79,8 @@ def bisect(
         predicate = _lacks_message(chat, window_lacks)
         first = _last_with(memory, chat.place[0], window_lacks, last, predicate) if first is None else first
     elif memory_lost is not None:
+        is_given = click.get_current_context().get_parameter_source("project") is ParameterSource.COMMANDLINE
+        project = project if is_given or chat is None else chat.project or project
         stream = find_project(memory, project).place[0]
         predicate = _lacks_memory(project, memory_lost)
         first = _last_with(memory, stream, memory_lost, last, predicate) if first is None else first
@@ -92,10 +103,11 @@ def _lines(memory: "Memory", recorded: Any) -> list[Line]:
 
     stamp = recorded.stamp
     head = f"seq {stamp.seq}  {output.time_text(stamp.time_ns)}  {output.shorten(stamp.stream)}  "
-    return [
-        ((head, "cyan"), (event_name(recorded), "bold"), (output.origin_text(stamp), "dim")),
-        *output.event_lines(memory, recorded),
-    ]
+    lines = list(output.event_lines(memory, recorded))
+    more = len(lines) - _LINES_COUNT_MAX
+    if more > 0:
+        lines[_LINES_COUNT_MAX:] = [((f"  {pluralize(more, 'more line')}; `refold show --seq {stamp.seq}`", "dim"),)]
+    return [((head, "cyan"), (event_name(recorded), "bold"), (output.origin_text(stamp), "dim")), *lines]
 
 
 def _lacks_message(chat: "Conversation", text: str) -> Predicate:

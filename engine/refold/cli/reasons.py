@@ -93,7 +93,8 @@ def blame(
         conversation = _conversation_id(memory, conversation)
     revisions = memory_at(memory, at).blame(key, conversation=conversation, of=kind, name=name, line=line)
     if not revisions:
-        raise NotFound(f"nothing ever set {key!r} there; `refold why` finds a text anywhere")
+        of_name = "; --name selects another profile, tree of files or library" if conversation is None else ""
+        raise NotFound(f"nothing ever set {key!r} there{of_name}; `refold why` finds a text anywhere")
     lines: list[Line] = [
         (
             (f"seq {each.seq}  {output.time_text(each.time_ns)}  {each.actor}  ", "dim"),

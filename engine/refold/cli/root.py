@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from hashlib import sha256
@@ -472,9 +472,17 @@ def find_project(memory: "Memory", name: str) -> "Project":
         if click.get_current_context().get_parameter_source("project") is ParameterSource.COMMANDLINE:
             close = suggest_name(name, known)
             raise NotFound(f"there is no project {name!r}{close}; `refold list` shows the existing ones")
-        others = f"--project selects another: {', '.join(known[:_SHOWN_COUNT])}" if known else "there are no projects"
-        tell(f"project {name} is empty; {others}")
+        tell_empty("project", name, known)
     return memory.project(name)
+
+
+def tell_empty(noun: str, name: str, known: Sequence[str]) -> None:
+    """Say that nothing is under a name, and which other names there are."""
+    option = "--project" if noun == "project" else "--name"
+    names = [each for each in known if each != name][:_SHOWN_COUNT]
+    none = f"there are no {'other ' * (name in known)}{noun}s"
+    others = f"{option} selects another: {', '.join(names)}" if names else none
+    tell(f"{noun} {name} is empty; {others}")
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:

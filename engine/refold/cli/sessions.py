@@ -111,7 +111,8 @@ def show(
     if len(names) != 1:
         excess = f"{' and '.join(names)} were given together; " if names else ""
         raise click.UsageError(
-            f"{excess}give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context or an answer"
+            f"{excess}give a CONVERSATION, --seq with the seq of an event, or --context with the seq of a context or "
+            f"an answer"
         )
     if at is not None and conversation is None:
         raise click.UsageError(f"--at is for a CONVERSATION, and {names[0]} says which event to show; drop one of them")

@@ -7,7 +7,7 @@ import click
 
 from refold.cli import output
 from refold.cli.output import Line
-from refold.cli.root import Moment, Output, cli, memory_at, past_options, suggest_name, verb
+from refold.cli.root import Moment, Output, cli, memory_at, past_options, suggest_name, tell_empty, verb
 from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _FULL = click.option("--full", is_flag=True, help="Show values in full instead o
 def profile_list(memory: "Memory", name: str, at: Moment, *, full: bool) -> Output:
     """List the facts of a profile, in the order they were first set."""
     items = memory_at(memory, at).profile(name).items()
+    if not items:
+        tell_empty("profile", name, memory.profiles())
     return Output({"profile": name, "facts": dict(items)}, _pair_lines(items, full=full))
 
 
@@ -91,6 +93,8 @@ def journal_list(memory: "Memory", day: str | None, days: int, name: str, at: Mo
     """List the notes of recent days or of one day, oldest first."""
     journal = memory_at(memory, at).journal(name)
     notes = journal.recent(days) if day is None else journal.day(day)
+    if not notes and name not in memory.journals():
+        tell_empty("journal", name, memory.journals())
     rows = [{"day": note.day, "text": note.text, "time_ns": note.time_ns} for note in notes]
     lines = (line for note in notes for line in output.block((f"{note.day}  ", "bold"), note.text, full=full))
     return Output({"journal": name, "notes": rows}, lines)

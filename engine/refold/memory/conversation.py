@@ -756,7 +756,7 @@ class Conversation(ConversationHandle):
         [0, 2]
         """
         self._core.check_after(after, self._at)
-        end = self._at if until is None else seq_at(self._core.engine, until, self._at)
+        end = self._at if until is None else seq_at(self._core.engine, until, self._at, "until")
         return steps(self._core.engine, self._core.key(self._stream), self.at, after, end)
 
     def bisect(

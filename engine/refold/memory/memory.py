@@ -488,7 +488,7 @@ class Memory:
         """
         from refold.memory.scenario import what_if
 
-        end = self.head if until is None else seq_at(self._core.engine, until, self.head)
+        end = self.head if until is None else seq_at(self._core.engine, until, self.head, "until")
         return what_if(
             self._core,
             Memory._from_core,
@@ -559,7 +559,7 @@ class Memory:
     def events(self, *, after: int = 0, until: int | None = None) -> Iterator[Recorded]:
         """Return the events of all streams with ``after < seq <= until``, in order; a fork's events are in the fork."""
         self._core.check_after(after, self._at)
-        last = self._at if until is None else seq_at(self._core.engine, until, self.head)
+        last = self._at if until is None else seq_at(self._core.engine, until, self.head, "until")
         return self._core.engine.reader.all_events(after, last, self._core.branch)
 
     def event(self, seq: int) -> Recorded:
@@ -590,7 +590,7 @@ class Memory:
         >>> [str(change) for change in memory.diff(0, memory.head)]
         ["profile/default profile.theme: None -> 'dark'"]
         """
-        return history.diff(self._core.engine, *(store.side_of(self._core, self.head, side) for side in (a, b)))
+        return history.diff(self._core.engine, *store.sides_of(self._core, self.head, a, b))
 
     def bisect(
         self,

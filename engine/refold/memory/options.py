@@ -48,18 +48,18 @@ def _nanoseconds_of(moment: dates.datetime, what: str) -> int:
     return (moment - _EPOCH) // _MICROSECOND * 1_000
 
 
-def seq_at(engine: Engine, at: object, head: int | None = None) -> int:
+def seq_at(engine: Engine, at: object, head: int | None = None, what: str = "at") -> int:
     """Resolve ``at`` to a seq: the seq itself, or the last one acknowledged at or before an aware datetime."""
     last = engine.reader.current_head()
-    return seq_in(engine.reader.log, last, at, last if head is None else head)
+    return seq_in(engine.reader.log, last, at, last if head is None else head, what)
 
 
-def seq_in(log: Log, head: int, at: object, limit: int) -> int:
+def seq_in(log: Log, head: int, at: object, limit: int, what: str = "at") -> int:
     """Resolve ``at`` to a seq of at most ``limit``, in a log that ends at ``head``."""
     if isinstance(at, dates.datetime):
-        return min(reader.seq_at_time(log, head, _nanoseconds_of(at, "at") + _REST_OF_MICROSECOND_NS), limit)
+        return min(reader.seq_at_time(log, head, _nanoseconds_of(at, what) + _REST_OF_MICROSECOND_NS), limit)
     if not isinstance(at, int) or isinstance(at, bool):
-        raise InvalidInput(f"at must be a seq or an aware datetime, not {type(at).__name__} ({checks.brief(at)})")
+        raise InvalidInput(f"{what} must be a seq or an aware datetime, not {type(at).__name__} ({checks.brief(at)})")
     if not 0 <= at <= limit:
         raise InvalidInput(
             f"seq {checks.brief(at)} is not in this log, which runs from 0 (empty) to {limit}; "

@@ -742,8 +742,8 @@ def bisect(
 ) -> Recorded | None:
     """Return the event that made a predicate of ``frozen(seq)`` true, or ``None`` if it is not true at the end."""
     head = core.engine.reader.current_head() if at is None else at
-    low = seq_at(core.engine, after, head)
-    high = head if until is None else seq_at(core.engine, until, head)
+    low = seq_at(core.engine, after, head, "after")
+    high = head if until is None else seq_at(core.engine, until, head, "until")
     if low > high:
         raise InvalidInput(f"after is seq {low}, behind until, which is seq {high}; give an earlier after")
     if not callable(predicate):

@@ -345,7 +345,12 @@ def _seq_of(to: "int | dates.datetime", log: Log) -> int:
 # The sides of a diff.
 
 
-def side_of(core: Core, head: int, side: Any) -> Side:
+def sides_of(core: Core, head: int, a: object, b: object) -> tuple[Side, Side]:
+    """Resolve the two sides of a diff."""
+    return _side_of(core, head, a, "a"), _side_of(core, head, b, "b")
+
+
+def _side_of(core: Core, head: int, side: Any, what: str) -> Side:
     """Resolve one side of a diff to its branch, seq and stream (``None``: all streams)."""
     side = getattr(side, "plain", side)  # A handle for asyncio stands for the plain one that it wraps.
     if isinstance(side, Snapshot):
@@ -353,7 +358,10 @@ def side_of(core: Core, head: int, side: Any) -> Side:
         return Side(side.branch, side.seq, side.stream or None)
     other: Core | None = getattr(side, "_core", None)
     if other is None:
-        return Side(core.branch, seq_at(core.engine, side, head))
+        if not isinstance(side, (int, dates.datetime)):
+            known = "a seq, an aware datetime, a Memory, a Conversation or a Snapshot"
+            checks.invalid(f"{what} is {checks.brief(side)}; give {known}")
+        return Side(core.branch, seq_at(core.engine, side, head, what))
     other.engine.reader.check_open()
     _check_own(core, other.engine, side)
     stream, seq = side.place if hasattr(side, "place") else (None, side.head)

@@ -29,6 +29,23 @@ ANSWERS = {
     "When does the craftsman arrive for the pipes?": "plumber",
     "Which medicine does my pet get?": "insulin",
 }
+EVERYDAY = (
+    *("Who is on call?", "Who's on call this week?", "When do we go live?", "When does it start?", "When does it end?"),
+    *("What time do we meet?", "When is she coming home?", "How many do I take a day?", "How many do we have?"),
+    *("Where did I leave them?", "What did he say?", "Did he say yes?", "Who is the new guy?", "Will she call back?"),
+    *(
+        "Did I get it?",
+        "Did I get the job?",
+        "Who said yes?",
+        "What time is it at?",
+        "Who called?",
+        "When is the call?",
+    ),
+    *("What day do we go?", "What is new?", "What do I take every day?", "Who is coming?", "What's on today?"),
+    *("How long does it last?", "What's the time of the call?", "How often do I take it?", "Is the new guy good?"),
+    *("What's up with the call?", "When does my day start?", "Who's on?", "Where am I?", "Did I tell you when we go?"),
+    *("Do you know who called?", "Which day was it?", "who is on call", "Is anyone on call this week?"),
+)
 ABOUT_THE_USER = (
     "What do you know about me?",
     "Who am I?",
@@ -59,6 +76,12 @@ TALK = (
     "Great, let's do that.",
     "Tell me a joke",
     "Haha cool",
+    "Why?",
+    "Really?",
+    "What a day!",
+    "Who are you?",
+    "Can you help me with this?",
+    "Does that work?",
     "That's hilarious!",
     "Danke sch\u00f6n!",
     "Wie geht's?",
@@ -96,6 +119,12 @@ def test_a_question_in_other_words_brings_all_that_users_said(told: Memory) -> N
         assert "matters most" not in text
         assert "did I ask about" not in text
     assert_sound(told)
+
+
+@pytest.mark.parametrize("question", EVERYDAY)
+def test_a_question_of_everyday_words_alone_brings_all_that_users_said(told: Memory, question: str) -> None:
+    text = earlier(told, question)
+    assert all(said in text for texts in SESSIONS.values() for said in texts)
 
 
 def test_small_talk_brings_nothing(told: Memory) -> None:

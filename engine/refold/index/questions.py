@@ -422,5 +422,47 @@ def goes_on(text: str, subject_count: int) -> bool:
     return is_about_one or _FOLLOWING.fullmatch(plain) is not None or _UNSPACED_END.fullmatch(text.strip()) is not None
 
 
+# Questions of everyday talk that nothing that was said answers: of the model itself, of what it just did, of now.
+_IDLE_WORDS_MAX: Final = 6
+_ADDRESSING: Final = frozenset(("you", "your", "yours", "yourself", "u"))
+_PERSONS: Final = frozenset(
+    ("i", "my", "mine", "we", "our", "us", "he", "his", "him", "she", "her", "they", "their", "them")
+)
+_INNER_QUESTION: Final = re.compile(r".+ (?:who|whom|whose|what|when|where|which|why|how)(?: .+)?")
+_FILLERS: Final = re.compile(r"(?:(?:and|so|but|or|oh|ok|okay|well|hey|hi|hello|yeah|yes|no|now|thanks|then) )+")
+_IDLE: Final = re.compile(
+    r"(?:tell|show) me more(?: about (?:it|this|that))?|go on|"
+    r"(?:what|whats|how|hows)(?: s| is)? (?:up|it going|life|everything|things)(?: (?:going|today|now))?|"
+    r"(?:oh |and |so )*(?:really|seriously|right|what|why|how|so|and|ok|okay|yes|no|huh|why not|how so|how come|so what|"
+    r"anything else|what else|what now)|"
+    r"(?:what|how) (?:an?|nice|cool|funny|sweet|great|lovely|wonderful|interesting)(?: .+)?|"
+    r"is (?:that|this|it) (?:so|ok|okay|right|true|good|all|it|possible|enough|better|done|ready|working)(?: now)?|"
+    r"(?:(?:how|why|what|when) )?(?:do|does|did|will|is|can|could|would|doesn t|didn t|isn t|won t)(?: not)? "
+    r"(?:it|this|that)(?: not)? (?:work|working|mean|help|make sense|matter|look|sound|happen)(?: .{1,12})?|"
+    r"(?:do|should|shall|can|could|must) (?:i|we) (?:(?:really|still) )?(?:need|want|use|do|try|keep|take|have) "
+    r"(?:it|this|that|these|those)(?: now)?|"
+    r"(?:shall|should|can) we (?:go|start|begin|stop|eat|leave|do)(?: .{1,12})?|"
+    r"what time is it(?: now)?|what day is (?:it|today)|what (?:happened|is (?:it|this|that|going on|happening|wrong))"
+)
+
+
+def is_idle(text: str) -> bool:
+    """Return whether a question of everyday talk is one that nothing that was said answers.
+
+    >>> is_idle("How was your day?"), is_idle("Why doesn't it work?")
+    (True, True)
+    >>> is_idle("When does it start?"), is_idle("Do you know who is on call?")
+    (False, False)
+    """
+    if len(text) > _CHARS_MAX:
+        return False
+    plain = _plain(text)
+    rest = _FILLERS.sub("", plain, count=1) if _FILLERS.match(plain) else plain
+    words = frozenset(rest.split())
+    is_of_model = bool(words & _ADDRESSING) and not words & _PERSONS and len(rest.split()) <= _IDLE_WORDS_MAX
+    is_plain = _INNER_QUESTION.fullmatch(rest) is None
+    return (is_of_model and is_plain) or any(map(_IDLE.fullmatch, (plain, rest)))
+
+
 def _plain(text: str) -> str:
     return " ".join(_WORD.findall(without_accents(text.lower().replace("\xdf", "ss"))))

@@ -21,6 +21,13 @@ class Criteria(NamedTuple):
     """What it asks about as a whole, by `asked_about`, so that no words say what answers."""
     is_resumed: bool = False
     """Whether it asks to go on with what it is about, so that what was said last of it answers."""
+    is_idle: bool = False
+    """Whether it is small talk, which nothing that was said answers."""
+
+    @property
+    def may_be_answered(self) -> bool:
+        """Whether something that was said may answer it, in whichever words."""
+        return bool(self.subject or self.about or (self.is_question and not self.is_idle))
 
 
 def criteria_of(query: str, *, opens: bool = False) -> Criteria:
@@ -41,13 +48,13 @@ def criteria_of(query: str, *, opens: bool = False) -> Criteria:
         if words:
             return Criteria(words, topic, is_question=True, is_resumed=True)
     if terms.is_small_talk(text):
-        return Criteria((), text, asks, "it is small talk")
+        return Criteria((), text, asks, "it is small talk", is_idle=True)
     found = [*terms.words_of(terms.subject_of(text))[0], *names.names_in(text)]
     subject = tuple(dict.fromkeys(found or (terms.fact_words(text) if asks else ())))
     if not subject:
         if opens and asks and questions.names_time(query):
             return Criteria((), query, is_question=True, reason=TURNS, about=questions.RESUME)
-        return Criteria((), text, asks, "all of its words are everyday talk")
+        return Criteria((), text, asks, "all of its words are everyday talk", is_idle=questions.is_idle(query))
     if len(subject) < WORDS_MIN and not asks:
         return Criteria(subject, text, asks, f"it is no question, and {subject[0]!r} alone says what it is about")
     return Criteria(subject, text, asks)

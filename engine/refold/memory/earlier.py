@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 # have: what is often spoken of must not bring less than what is not. If nothing is left of a question for a fact about
 # a person ("What is my name?"), the words that name the fact are its subject. How the values were chosen:
 # benchmarks/README.md.
-# While all that users said is little, it is shown to any query that has a subject: a question in other words than its
-# answer must not fail where all that there is to know takes less than a page. With what they asked come the answers, as
+# While all that users said is little, it is shown to any query that has a subject, and to any question that is no small
+# talk: a question in other words than its answer must not fail where all that there is to know takes less than a page. With what they asked come the answers, as
 # far as there is room. A question about the user as a whole ("What do you know about me?") has no words of an answer:
 # it brings the newest of what they said. One about earlier conversations as a whole ("Where were we?", "Go on.") brings
 # the newest turns, with what the model answered. One about how far something came ("Where were we with the dinner?")
@@ -351,8 +351,9 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
         found = user_messages.newest_turns(looks)[:top_k]
     # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
-    has_all = bool(criteria.subject or criteria.about)
-    by_users, left_out = user_messages.statements_of_users(looks, about_user=is_about_user) if has_all else ([], 0)
+    by_users, left_out = list["MessageMatch"](), 0
+    if criteria.may_be_answered:
+        by_users, left_out = user_messages.statements_of_users(looks, about_user=is_about_user)
     whole = [match for match in by_users if (match.seq, match.place) not in places]
     reason = criteria.reason or ("" if best is None else best.reason)
     reason = reason if criteria.about else _WHOLE if whole else "" if found else reason

@@ -181,6 +181,36 @@ def test_what_users_asked_comes_with_the_answers(memory: Memory) -> None:
         assert lines[-1].startswith("- assistant: Well. It depends on the post")
 
 
+def test_what_answers_the_question_comes_first_where_not_all_has_room(memory: Memory) -> None:
+    chat = memory.conversation("told", project="home")
+    chat.append("user", "We sail on Tuesday.")
+    chat.append("user", "Run the tests, will you?")
+    chat.append("assistant", "The whole suite takes 4 minutes and 12 seconds.")
+    for number in range(60):
+        chat.append("user", f"Is boat number {number} in the harbour already?")
+        chat.append("assistant", f"Boat {number} came home at noon with some fish on board.")
+    context = memory.context(memory.conversation("now", project="home"), query="How long does the suite run?")
+    part = context.part("messages")
+    assert part is not None
+    assert "4 minutes" in part.text
+    shown = part.text.count("\n- ")
+    assert 20 < shown < 100
+    assert context.left_out == {"messages": 123 - shown}
+    assert memory.rebuild(memory.show(context)).matches
+
+
+def test_what_is_shown_for_its_words_is_not_counted_as_left_out(memory: Memory) -> None:
+    chat = memory.conversation("told", project="home")
+    chat.append("user", "We sail on Tuesday.")
+    for number in range(60):
+        chat.append("user", f"Is boat number {number} in the harbour already?")
+        chat.append("assistant", f"Boat {number} came home at noon with some fish on board.")
+    context = memory.context(memory.conversation("now", project="home"), query="Is any boat in the harbour?")
+    part = context.part("messages")
+    assert part is not None
+    assert part.text.count("\n- ") + context.left_out["messages"] == 121
+
+
 def test_a_question_that_a_message_answers_brings_the_rest_too(told: Memory) -> None:
     text = earlier(told, "How much was the used Skoda?")
     assert "7,400" in text

@@ -126,7 +126,8 @@ def earlier_messages(
             lines.add(line)
             fresh.append(earlier)
     most = max(top_k, *(len(found) for found, _ in searched))  # A search can bring all that users said.
-    return fresh[:most], searched[0][1] + len(fresh[most:])
+    unfit = searched[0][1] - {(each.message.seq, each.place) for each in fresh}
+    return fresh[:most], len(unfit) + len(fresh[most:])
 
 
 def without_repeats(earlier: Sequence[Earlier], entries: Sequence[Entry], previous_ids: Sequence[str]) -> list[Earlier]:

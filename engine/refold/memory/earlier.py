@@ -168,15 +168,15 @@ class EarlierMessages:
         with enter_once(self._lock):
             self._newest.clear()
 
-    def search(self, query: EarlierQuery) -> tuple[list[Earlier], int]:
-        """Find messages, the best first; none if nothing answers the query. Return also how many more there are.
+    def search(self, query: EarlierQuery) -> tuple[list[Earlier], frozenset[tuple[int, int]]]:
+        """Find messages, the best first; none if nothing answers the query. Return also which more there are.
 
-        These are of what users said, where the newest of it is shown. Messages that say only what was retracted are
-        left out.
+        These are seqs and places of what users said, where some of it is shown. Messages that say only what was
+        retracted are left out.
         """
         newest, end, looks = self._looks(query)
         if not looks:
-            return [], 0
+            return [], frozenset()
         matched = matches(looks, query)
         return self._current(newest, end, looks, matched.found), matched.left_out
 
@@ -311,8 +311,8 @@ class MessageMatches(NamedTuple):
 
     found: "list[MessageMatch]"
     reason: str
-    left_out: int
-    """How many more users said, where the newest of it is brought."""
+    left_out: frozenset[tuple[int, int]]
+    """Seqs and places of what else users said, where some of it is brought."""
 
 
 def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> MessageMatches:
@@ -351,16 +351,17 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
         found = user_messages.newest_turns(looks)[:top_k]
     # While users have said little, all of it is shown: a message that shares a word must not hide the one that answers.
     places = {(match.seq, match.place) for match in found}
-    by_users, left_out = list["MessageMatch"](), 0
+    by_users, left_out = list["MessageMatch"](), list["MessageMatch"]()
     if criteria.may_be_answered:
-        by_users, left_out = user_messages.statements_of_users(looks, about_user=is_about_user)
+        by_users, left_out = user_messages.statements_of_users(looks, criteria.query, about_user=is_about_user)
     whole = [match for match in by_users if (match.seq, match.place) not in places]
     reason = criteria.reason or ("" if best is None else best.reason)
     reason = reason if criteria.about else _WHOLE if whole else "" if found else reason
     room = max(0, top_k - len(found)) if top_k < DEFAULTS["messages_max_injected"] else len(whole)
     if room < len(whole):
         reason = reason if criteria.about else _WHOLE_CUT.format(top_k)
-    return MessageMatches([*found, *whole[:room]], reason, left_out + len(whole[room:]))
+    unfit = frozenset((match.seq, match.place) for match in (*whole[room:], *left_out))
+    return MessageMatches([*found, *whole[:room]], reason, unfit - places)
 
 
 def _short_enough(found: "Sequence[MessageMatch]") -> "Iterator[MessageMatch]":

@@ -1,6 +1,6 @@
 """The statements of users as a whole, and the newest turns, for queries that have no words of an answer."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -16,16 +16,17 @@ _BEST_SHARE: Final = 0.5  # Of the score of the best message, for one that is ab
 
 
 def statements_of_users(
-    looks: "Sequence[tuple[MessageView, Any]]", *, about_user: bool
-) -> "tuple[list[MessageMatch], int]":
+    looks: "Sequence[tuple[MessageView, Any]]", query: str, *, about_user: bool
+) -> "tuple[list[MessageMatch], list[MessageMatch]]":
     """Return all that users said, newest first, and then what they asked, with the answers, as far as there is room.
 
-    If it is too many words: the newest of what they said for a question about the user, else nothing. A short answer
-    comes with the model's question. Return also the number of messages that there was no room for.
+    What has more words of the query comes before what is newer there. If it is too many words: the newest of what they
+    said for a question about the user, else nothing. A short answer comes with the model's question. Return also the
+    messages that there was no room for.
     """
     is_whole = _is_little(looks)
     if not (is_whole or about_user):
-        return [], 0
+        return [], []
     statements, questions = list[_Group](), list[_Group]()
     for number, look, rows, row in _user_rows(looks):
         own = answers.match_of(number, look, row)
@@ -36,10 +37,24 @@ def statements_of_users(
             questions.append((own, answers.match_of(number, look, reply)))
     statements.sort(key=_place_of, reverse=True)
     questions.sort(key=_place_of, reverse=True)
-    room = _WHOLE_WORDS_MAX - sum(map(_length_of, statements)) if is_whole else 0
-    groups = [*statements, *_fitting(questions, room)] if is_whole else list(_fitting(statements, _WHOLE_WORDS_MAX))
+    if is_whole:
+        room = _WHOLE_WORDS_MAX - sum(map(_length_of, statements))
+        best = sorted(questions, key=_relevance(looks, query))  # Stable: the newest of the same relevance first.
+        groups = [*statements, *_fitting(best, room)]
+    else:
+        groups = list(_fitting(statements, _WHOLE_WORDS_MAX))
     matches = list(_distinct(groups))
-    return matches, len(list(_distinct([*statements, *questions]))) - len(matches)
+    places = {_place(match) for match in matches}
+    return matches, [match for match in _distinct([*statements, *questions]) if _place(match) not in places]
+
+
+def _relevance(looks: "Sequence[tuple[MessageView, Any]]", query: str) -> "Callable[[_Group], float]":
+    """Return a key that sorts messages by the words of a query that they have, the best first."""
+    from refold.index.messages import search  # noqa: PLC0415 - imported on first use
+
+    rows, masks = [look for look, _ in looks], [mask for _, mask in looks]
+    scores = {_place(match): match.score for match in search(rows, query, None, sum(map(len, masks)), among=masks)}
+    return lambda group: -max(scores.get(_place(match), 0.0) for match in group)
 
 
 def _is_little(looks: "Sequence[tuple[MessageView, Any]]") -> bool:
@@ -97,12 +112,12 @@ def _user_rows(
 
 
 def _fitting(groups: Sequence[_Group], room: int) -> Iterator[_Group]:
-    """Yield groups up to the first one that is more words than there is room for."""
+    """Yield groups while there is room, without those that are more words."""
     for group in groups:
-        room -= _length_of(group)
-        if room < 0:
-            return
-        yield group
+        length = _length_of(group)
+        if length <= room:
+            room -= length
+            yield group
 
 
 def _fitting_turns(turns: Iterable[_Group]) -> Iterator[_Group]:

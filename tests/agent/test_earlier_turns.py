@@ -304,3 +304,23 @@ def test_within_a_conversation_to_go_on_is_about_itself(memory: Memory) -> None:
     seq = memory.show(memory.context(memory.conversation("fresh", project="home"), query="Let's continue."))
     hidden = memory.why(chat.history()[0], missing_from=seq).steps[-1].text
     assert hidden.endswith("asks about earlier conversations as a whole, and the newest turns are shown")
+
+
+def test_turns_after_a_mere_mention_leave_room_for_what_was_said_of_the_topic(memory: Memory) -> None:
+    facts = [
+        "For the kitchen renovation we chose oak fronts from Huber.",
+        "The kitchen renovation budget is 14,000 euros, 5,000 are paid.",
+        "Kitchen renovation: the plumber comes on 3 June.",
+        "The kitchen renovation still lacks a permit for the gas pipe.",
+    ]
+    told = memory.conversation("told", project="home", window_tokens=None)
+    for text in (*facts, *(f"Filler {number}: the weather in town {number} was mild." * 4 for number in range(30))):
+        told.append("user", text)
+        told.append("assistant", "OK, done.")
+    later = memory.conversation("later", project="home", window_tokens=None)
+    for text in ("I am back from the kitchen renovation shop.", *(f"Rename variable v{n} please." for n in range(60))):
+        later.append("user", text)
+        later.append("assistant", "OK, done.")
+    shown = lines(memory, "Where were we with the kitchen renovation?")
+    assert {f"- user: {fact}" for fact in facts} <= set(shown)
+    assert sum("Rename" in line for line in shown) > 10

@@ -433,8 +433,8 @@ _FILLERS: Final = re.compile(r"(?:(?:and|so|but|or|oh|ok|okay|well|hey|hi|hello|
 _IDLE: Final = re.compile(
     r"(?:tell|show) me more(?: about (?:it|this|that))?|go on|"
     r"(?:what|whats|how|hows)(?: s| is)? (?:up|it going|life|everything|things)(?: (?:going|today|now))?|"
-    r"(?:oh |and |so )*(?:really|seriously|right|what|why|how|so|and|ok|okay|yes|no|huh|why not|how so|how come|so what|"
-    r"anything else|what else|what now)|"
+    r"(?:oh |and |so )*(?:really|seriously|right|what|why|how|so|and|ok|okay|yes|no|huh|why not|how so|how come|"
+    r"so what|anything else|what else|what now)|"
     r"(?:what|how) (?:an?|nice|cool|funny|sweet|great|lovely|wonderful|interesting)(?: .+)?|"
     r"is (?:that|this|it) (?:so|ok|okay|right|true|good|all|it|possible|enough|better|done|ready|working)(?: now)?|"
     r"(?:(?:how|why|what|when) )?(?:do|does|did|will|is|can|could|would|doesn t|didn t|isn t|won t)(?: not)? "

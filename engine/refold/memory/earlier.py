@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile, zip_longest
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 # A query is judged without the words of everyday talk. The relevance of the best message is the share that it and its
 # neighbours have of what is rare in the query, times the number of its words, divided by the number of words it needs:
 # two words must be 0.38 of what is rare, four words 0.19. A question that has less gets a few messages if one of them
-# has 0.15 of what is rare, without its neighbours and almost whatever its length, in words that are together as rare
-# as one word of at most so many messages, or of this share of them. So does a question of one word that more messages
+# has 0.15 of what is rare, without its neighbours and almost whatever its length, in words that are together as rare as
+# one word of at most so many messages, or of this share of them. So does a question of one word that more messages
 # have: what is often spoken of must not bring less than what is not. If nothing is left of a question for a fact about
 # a person ("What is my name?"), the words that name the fact are its subject. How the values were chosen:
-# benchmarks/README.md.
-# While all that users said is little, it is shown to any query that has a subject, and to any question that is no small
-# talk: a question in other words than its answer must not fail where all that there is to know takes less than a page. With what they asked come the answers, as
-# far as there is room. A question about the user as a whole ("What do you know about me?") has no words of an answer:
-# it brings the newest of what they said. One about earlier conversations as a whole ("Where were we?", "Go on.") brings
+# benchmarks/README.md. While all that users said is little, it is shown to any query that has a subject, and to any
+# question that is no small talk: a question in other words than its answer must not fail where all that there is to
+# know takes less than a page. With what they asked come the answers, as far as there is room, those first that have
+# words of the query. A question about the user as a whole ("What do you know about me?") has no words of an answer: it
+# brings the newest of what they said. One about earlier conversations as a whole ("Where were we?", "Go on.") brings
 # the newest turns, with what the model answered. One about how far something came ("Where were we with the dinner?")
-# brings the turns of its conversation from the newest message about it on.
+# brings the turns of its conversation from the newest message about it on, beside the best matches.
 _RELEVANCE_MIN: Final = 0.38
 _RARE_COUNT: Final = 10
 _RARE_SHARE: Final = 0.02
@@ -344,8 +344,7 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
         found = list(islice(answers.with_answers(looks, found), min(count, top_k)))
         found = list(islice(answers.with_what_follows(looks, found), top_k))
         found = found if best is not None and best.is_sure else list(_short_enough(found))
-        brought = {(match.seq, match.place) for match in resumed}
-        found = [*resumed, *(match for match in found if (match.seq, match.place) not in brought)][:top_k]
+        found = _alternated(resumed, found, top_k)
     is_about_user = criteria.about == USER
     if criteria.about and not is_about_user:
         found = user_messages.newest_turns(looks)[:top_k]
@@ -362,6 +361,15 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
         reason = reason if criteria.about else _WHOLE_CUT.format(top_k)
     unfit = frozenset((match.seq, match.place) for match in (*whole[room:], *left_out))
     return MessageMatches([*found, *whole[:room]], reason, unfit - places)
+
+
+def _alternated(resumed: "Sequence[MessageMatch]", found: "Sequence[MessageMatch]", top_k: int) -> "list[MessageMatch]":
+    """Return by turns what was said last of a topic, which can go on from a mere mention, and the best matches."""
+    distinct = dict[tuple[int, int], "MessageMatch"]()
+    for match in chain.from_iterable(zip_longest(resumed, found)):
+        if match is not None:
+            distinct.setdefault((match.seq, match.place), match)
+    return list(distinct.values())[:top_k]
 
 
 def _short_enough(found: "Sequence[MessageMatch]") -> "Iterator[MessageMatch]":

@@ -117,6 +117,23 @@ def test_a_question_brings_what_was_said_in_another_session(memory: Memory, ques
     assert ANSWERS[question] in earlier(memory, question)
 
 
+@pytest.mark.parametrize(
+    "text", ["Hi! I'm Lena, I work on the ferries.", "Call me Lena.", "Ich bin Lena.", "Je m'appelle Lena."]
+)
+def test_a_question_for_a_name_brings_who_the_user_said_to_be(text: str) -> None:
+    with Memory() as memory:
+        told = memory.conversation("told", project="home", window_tokens=None)
+        for number in range(60):
+            told.append("user", f"I'm reading chapter {number} of the book on history, and I am tired of its author.")
+        told.append("user", text)
+        memory.conversation("other", project="home").append("assistant", "I am Ava.")
+        told.append("user", "My son's name is Elias.")
+        for number in range(60):
+            told.append("user", f"I'm reading chapter {number} of the book on boats, and I am fond of its author.")
+        shown = earlier(memory, "What's my name?")
+        assert [each in shown for each in (text, "Elias", "chapter", "Ava")] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("text", SMALL_TALK)
 def test_small_talk_brings_nothing(memory: Memory, text: str) -> None:
     assert earlier(memory, text) == ""
@@ -292,6 +309,21 @@ def test_question_words_and_modal_verbs_of_other_languages_are_no_subject(text: 
     ],
 )
 def test_what_was_proposed_is_found_by_what_it_was_for(text: str, question: str) -> None:
+    assert text in earlier_among_chapters(text, question)
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("The proposal must be in by Friday noon.", "When is the proposal due?"),
+        ("The proposal must be in by Friday noon.", "Is our final proposal ready?"),
+        ("The letter of recommendation is from Hahn.", "Who wrote my recommendation?"),
+        ("We rent the van from Bolt.", "How much is the van per day?"),
+        ("The die for the press is in drawer 14.", "In which drawer is the die, per the rules?"),
+        ("My hat is from Stetson.", "Did I get the hat at hats.com or in LA?"),
+    ],
+)
+def test_a_noun_that_is_also_a_verb_or_a_word_of_another_language_is_a_subject(text: str, question: str) -> None:
     assert text in earlier_among_chapters(text, question)
 
 

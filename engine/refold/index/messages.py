@@ -22,9 +22,11 @@ from refold.index.terms import (
     question_share,
     splits_of,
     terms_of,
+    with_name,
     words_of,
     writes_compounds,
 )
+from refold.message import ROLES
 
 _Floats: TypeAlias = NDArray[float32]
 
@@ -42,6 +44,7 @@ _DECIMALS: Final = 6
 _SLICE_ROWS: Final = 4_096  # Vectors unpacked at a time.
 _BYTE_MAX: Final = 127
 _ASKING_SHARE: Final = 0.5
+_USER: Final = ROLES.index("user")
 _FEW_COUNT: Final = 32  # Words up to which one look for each is faster than one for all.
 
 
@@ -91,9 +94,10 @@ class KnownMessages:
         found: list[int] = []
         columns: list[tuple[int, int, int, int, int, float]] = []
         for message in messages:
-            words, length = words_of(message.text)
+            text = _indexed_text(message)
+            words, length = words_of(text)
             found += {numbers.setdefault(mark_stem(term), len(numbers)) for term in map(_STEM, words)}
-            own = (message.seq, message.place, _checksum(message.text), len(found), min(length, _LENGTH_MAX))
+            own = (message.seq, message.place, _checksum(text), len(found), min(length, _LENGTH_MAX))
             columns.append((*own, question_share(message.text)))
         kinds = {"seqs": "i8", "places": "i4", "checksums": "u4", "ends": "u4", "lengths": "u2", "questions": "f4"}
         values = zip(*columns, strict=True) if columns else [()] * len(kinds)
@@ -102,11 +106,16 @@ class KnownMessages:
 
     def find(self, message: MessageRow) -> MessageTerms | None:
         """Return the indexed data of a message, or `None` if it is unknown."""
-        return self._known.get((message.seq, message.place, _checksum(message.text)))
+        return self._known.get((message.seq, message.place, _checksum(_indexed_text(message))))
 
 
 def _checksum(text: str) -> int:
     return crc32(text.encode("utf-8", "surrogatepass"))
+
+
+def _indexed_text(message: MessageRow) -> str:
+    """Return the text whose words a message is found by: of a user who says who they are, it has the word name."""
+    return with_name(message.text) if message.role == _USER else message.text
 
 
 _STEM: Final = STEMMERS[RANKING.stemmer]
@@ -177,7 +186,7 @@ class MessageIndex:
         known_stems: Sequence[str] = ()
         first = len(self)
         for row, message in enumerate(messages, first):
-            own, length, question, stems = known(message) or self._split(message.text)
+            own, length, question, stems = known(message) or self._split(message)
             if stems is not known_stems:
                 self._words.add(stems)
                 known_stems = stems
@@ -204,11 +213,11 @@ class MessageIndex:
         self._vectors.extend([_NONE if message.text.strip() else _NEVER for message in messages], count)
         self._seqs.extend([message.seq for message in messages], count)
 
-    def _split(self, text: str) -> MessageTerms:
+    def _split(self, message: MessageRow) -> MessageTerms:
         """Split the text of a message into words, which are stemmed only when a query might match them."""
-        words, length = words_of(text)
+        words, length = words_of(_indexed_text(message))
         self._words.add(words)
-        return MessageTerms(list(set(map(hash, words))), min(length, _LENGTH_MAX), question_share(text))
+        return MessageTerms(list(set(map(hash, words))), min(length, _LENGTH_MAX), question_share(message.text))
 
     # Vectors: all from one embedder, and added after their messages.
 

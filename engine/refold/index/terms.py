@@ -1,7 +1,7 @@
 """Terms of texts: the stems of all but the most common English words; and a text's share of questions. Pure."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Final, TypeAlias
 
@@ -81,6 +81,22 @@ def without_accents(word: str) -> str:
         if not is_accent:
             letters.append(letter)
     return normalize("NFC", _POINTS.sub("", "".join(letters))) or word
+
+
+# Where somebody says who they are, a question for the name is answered without the word.
+_INTRODUCTION: Final = re.compile(
+    r"(?<!\w)(?i:I['\u2019]?m|I am|call me|this is|ich bin|ich hei(?:\u00df|ss)e|je suis|je m['\u2019]appelle|"
+    r"me llamo|soy|mi chiamo|sono|me chamo|eu sou|ik ben|ik heet)\s+[A-Z\u00c0-\u00de][^\W\d_]{1,20}(?![\w'\u2019])"
+)
+
+
+def with_name(text: str) -> str:
+    """Return a text with the word name behind it if somebody says in it who they are.
+
+    >>> with_name("Hi! I'm Lena."), with_name("I'm tired.")
+    ("Hi! I'm Lena. name", "I'm tired.")
+    """
+    return text if _INTRODUCTION.search(text) is None else f"{text} name"
 
 
 _MARK: Final = "\0"
@@ -505,7 +521,8 @@ _ELSEWHERE: Final = (
     "va van vers vom war wieder ya zuletzt zwischen"
 )
 
-# Verbs of asking, saying and proposing, which say how something came up: an answer need not have them.
+# Verbs of asking, saying and proposing, which say how something came up: an answer need not have them. After an article
+# or a possessive pronoun they are nouns, and can be what a question is about.
 
 _SAID: Final = frozenset(
     re.findall(
@@ -519,6 +536,9 @@ _SAID: Final = frozenset(
         "vorgeschlagen",
     )
 )
+
+_BEFORE_NOUN: Final = frozenset(("the", "my", "our", "a", "an"))
+_SAID_NOUNS: Final = frozenset(re.findall(r"\w+", "advice proposal recommendation suggestion"))  # "My final proposal".
 
 # Words of dates: a message has its date beside its text.
 
@@ -610,12 +630,25 @@ def strip_contractions(text: str) -> str:
 
 _FIRST_LETTER: Final = 2  # Characters of a text up to its first letter, which is small after an inverted mark, too.
 _SMALL_WORDS: Final = re.compile(r"(?<!\w)[^\W\d_A-Z][^\W\d_]*")  # Others can be names.
+_FOREIGN_COUNT_MIN: Final = 2  # So many words of another language, or half of all, tell that a text is in one.
+_FOREIGN_SHARE_MIN: Final = 0.5
+_ALSO_ENGLISH: Final = frozenset(("com", "de", "el", "es", "la", "op", "per", "si"))  # In addresses, names and rates.
 
 
 @cache
 def _of_other_languages() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the words that no English text has, and those that are no subject in a text with one of them."""
-    return grammar_words() - _COMMON - frozenset(_TALK.split()), frozenset(_ELSEWHERE.split())
+    """Return the words that no English text has, and those that are no subject in a text of another language."""
+    telling = grammar_words() - _COMMON - frozenset(_TALK.split()) - _ALSO_ENGLISH
+    return telling, frozenset(_ELSEWHERE.split())
+
+
+def _is_foreign(text: str) -> bool:
+    """Return whether the small words of a text are those of another language than English."""
+    telling, elsewhere = _of_other_languages()
+    small = _SMALL_WORDS.findall(text[:_FIRST_LETTER].lower() + text[_FIRST_LETTER:])
+    count = len(telling.intersection(small))
+    likely = sum(word in telling or without_accents(word) in elsewhere or word in _ALSO_ENGLISH for word in small)
+    return count >= _FOREIGN_COUNT_MIN or (count > 0 and likely >= _FOREIGN_SHARE_MIN * len(small))
 
 
 def subject_of(text: str) -> str:
@@ -625,15 +658,24 @@ def subject_of(text: str) -> str:
     'you we paint the kitchen'
     >>> subject_of("Was hat der Arzt vorgeschlagen?"), subject_of("Which hat did you recommend?")
     ('was arzt', 'which hat did you')
+    >>> subject_of("Where is my recommendation?"), subject_of("How much is the van per day?")
+    ('is my recommendation', 'is the van')
     """
-    talk, (telling, elsewhere) = talk_terms(), _of_other_languages()
-    left = [word for word in words(text) if porter(word) not in talk]
-    if telling & set(_SMALL_WORDS.findall(text[:_FIRST_LETTER].lower() + text[_FIRST_LETTER:])):
-        left = [word for word in left if without_accents(word) not in elsewhere] or left
-    telling_words = [
-        word for word in left if not (_DATES.fullmatch(word) or porter(word) in _SAID or without_accents(word) in _SAID)
-    ]
-    return " ".join(telling_words if words_of(" ".join(telling_words))[0] else left)
+    talk, found = talk_terms(), words(text)
+    left = [place for place, word in enumerate(found) if porter(word) not in talk]
+    if _is_foreign(text):
+        elsewhere = _of_other_languages()[1]
+        left = [place for place in left if without_accents(found[place]) not in elsewhere] or left
+    telling = [place for place in left if not (_DATES.fullmatch(found[place]) or _is_of_saying(found, place))]
+    subject = " ".join(found[place] for place in telling)
+    return subject if words_of(subject)[0] else " ".join(found[place] for place in left)
+
+
+def _is_of_saying(found: Sequence[str], place: int) -> bool:
+    """Return whether one of the words of a text is a verb of asking, saying or proposing, by the words before it."""
+    word, before = found[place], 2 if found[place].removesuffix("s") in _SAID_NOUNS else 1
+    is_noun = any(each in _BEFORE_NOUN for each in found[max(place - before, 0) : place])
+    return not is_noun and (porter(word) in _SAID or without_accents(word) in _SAID)
 
 
 def fact_words(question: str) -> list[str]:

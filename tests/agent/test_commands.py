@@ -416,6 +416,8 @@ def test_a_command_is_frozen_and_says_its_kind_in_json() -> None:
 
 # What the default hooks make of them.
 
+NOTHING_FOUND = "No memory was found to forget; messages that mention it stay in the history, and may be shown again"
+
 
 def asked(memory: Memory, text: str) -> tuple[UserMessageResult, tuple[str, ...]]:
     """Fire the default hooks for a message; return what they say, and their notices."""
@@ -459,7 +461,7 @@ def test_forgetting_takes_all_that_is_meant_and_says_what(memory: Memory) -> Non
     assert heard.injected_context == text
     assert [entry.content for entry in memory.project().list()] == ["The port is 5432."]
     assert notices == ("Forgot 2 memories: The staging server is in Oslo.; Staging servers restart at nine.",)
-    assert asked(memory, "forget about unicorns")[1] == ("Nothing was found to forget",)
+    assert asked(memory, "forget about unicorns")[1] == (NOTHING_FOUND,)
     assert memory.project().count() == 1
 
 
@@ -469,7 +471,7 @@ def test_what_is_not_forgotten_is_said(memory: Memory) -> None:
     assert notices == ("Forgot 1 memory: my phone number is 0171 5557788",)
     assert (heard.injected_context or "").startswith("As the user asks, the memory has forgotten 1 memory.")
     heard, notices = asked(memory, "Delete everything you know about my salary.")
-    assert notices == ("Nothing was found to forget",)
+    assert notices == (NOTHING_FOUND,)
     told = heard.injected_context or ""
     assert told.startswith("The memory has forgotten nothing: nothing like it was found. Say so. Other messages that")
     memory.add("I like tea.")
@@ -477,6 +479,15 @@ def test_what_is_not_forgotten_is_said(memory: Memory) -> None:
     assert notice.startswith("Nothing was forgotten: a message cannot make it forget all")
     assert "has to name what to forget" in (heard.injected_context or "")
     assert memory.project().count() == 1
+
+
+def test_of_a_statement_that_only_messages_say_the_user_hears_that_it_stays(memory: Memory) -> None:
+    memory.conversation("then", project="default").append("user", "My working hours are 9 to 15.")
+    heard, notices = asked(memory, "Forget that my working hours are 9 to 15.")
+    assert notices == (NOTHING_FOUND,)
+    assert (heard.injected_context or "").endswith("stay in the history, and may be shown again. Say so, too.")
+    context = memory.context(memory.conversation("now", project="default"), query="What are my working hours?")
+    assert "9 to 15" in context.text
 
 
 def test_a_message_that_is_not_to_be_remembered_is_shown_and_learnt_nowhere(memory: Memory) -> None:
@@ -576,10 +587,10 @@ def test_the_profile_forgets_too(memory: Memory) -> None:
     assert "the memory has forgotten 1 memory and 1 fact of the profile. Do not store it again." in shown
     shown, notices = model.heard("Forget that I live in Lisbon.")
     keeps = 'The profile keeps city: Lisbon. To forget it, say "Forget about city"'
-    assert notices == ("Nothing was found to forget", keeps)
+    assert notices == (NOTHING_FOUND, keeps)
     assert "forgotten nothing: nothing like it was found. Say so. The profile still has a fact like it." in shown
     assert model.heard("Forget about city")[1] == ("Forgot 1 fact of the profile: city: Lisbon",)
-    assert model.heard("Forget that my name is Bob.")[1] == ("Nothing was found to forget",)
+    assert model.heard("Forget that my name is Bob.")[1] == (NOTHING_FOUND,)
     assert model.heard("Forget that my name is Ann.")[1] == ("Forgot 1 fact of the profile: user_name: Ann",)
     assert profile.items() == []
 
@@ -722,7 +733,7 @@ def test_a_part_of_another_word_is_not_meant(memory: Memory, known: str, text: s
 def test_a_fact_of_the_profile_is_forgotten_in_any_script(memory: Memory) -> None:
     memory.profile().set("city", "東京")
     keeps = 'The profile keeps city: 東京. To forget it, say "cityことを忘れて"'
-    assert asked(memory, "東京に住んでいることを忘れて")[1] == ("Nothing was found to forget", keeps)
+    assert asked(memory, "東京に住んでいることを忘れて")[1] == (NOTHING_FOUND, keeps)
     assert asked(memory, "東京のことを忘れて")[1] == ("Forgot 1 fact of the profile: city: 東京",)
 
 

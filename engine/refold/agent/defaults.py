@@ -35,7 +35,9 @@ from refold.views.session import WORK
 
 _FORGET_RANKING: Final = "seed"  # The threshold below is meant for the scores of this ranking.
 _FORGET_SCORE_MIN: Final = 0.45  # A request to forget never means a memory with a lower similarity.
-_NOTHING_FOUND: Final = "Nothing was found to forget"
+_NOTHING_FOUND: Final = (
+    "No memory was found to forget; messages that mention it stay in the history, and may be shown again"
+)
 _FOUND_COUNT_MAX: Final = 50  # The most memories that one command forgets or shows.
 _EPISODE_CHARS_MAX: Final = 1_000  # Characters kept of a message that becomes a session's task or outcome.
 _ASKED_CHARS_MAX: Final = 120  # Of the message whose answer is the outcome, so that the answer is seen, too.
@@ -366,7 +368,7 @@ def _forget(context: HookContext, text: str, command: ForgetCommand) -> str:
     why = "nothing like it was found" if notice == _NOTHING_FOUND else "the nearest memory says otherwise"
     told = _FORGOTTEN.format(" and ".join(counts)) if counts else _NOT_FORGOTTEN.format(why)
     told = f"{told} The profile still has a fact like it." if similar else told
-    return f"{told} {_MESSAGES_STAY}" if command.is_subject else told
+    return f"{told} {_MESSAGES_STAY}" if command.is_subject or notice == _NOTHING_FOUND else told
 
 
 class _Fact(NamedTuple):

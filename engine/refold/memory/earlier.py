@@ -344,7 +344,7 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
         found = list(islice(answers.with_answers(looks, found), min(count, top_k)))
         found = list(islice(answers.with_what_follows(looks, found), top_k))
         found = found if best is not None and best.is_sure else list(_short_enough(found))
-        found = _alternated(resumed, found, top_k)
+        found = _alternate(resumed, found, top_k)
     is_about_user = criteria.about == USER
     if criteria.about and not is_about_user:
         found = user_messages.newest_turns(looks)[:top_k]
@@ -363,7 +363,7 @@ def matches(looks: "Sequence[tuple[MessageView, Any]]", query: EarlierQuery) -> 
     return MessageMatches([*found, *whole[:room]], reason, unfit - places)
 
 
-def _alternated(resumed: "Sequence[MessageMatch]", found: "Sequence[MessageMatch]", top_k: int) -> "list[MessageMatch]":
+def _alternate(resumed: "Sequence[MessageMatch]", found: "Sequence[MessageMatch]", top_k: int) -> "list[MessageMatch]":
     """Return by turns what was said last of a topic, which can go on from a mere mention, and the best matches."""
     distinct = dict[tuple[int, int], "MessageMatch"]()
     for match in chain.from_iterable(zip_longest(resumed, found)):

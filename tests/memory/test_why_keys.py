@@ -44,6 +44,18 @@ def test_a_key_of_another_owner_is_missing_from_a_context_that_shows_one_of_the_
     assert reasons["scratchpad 'plan' in conversation/other"].endswith("lacks it: it shows conversation/one")
 
 
+def test_of_a_board_it_is_said_where_a_context_shows_it(memory: Memory) -> None:
+    chat, board = memory.conversation("s"), memory.board(session="s")
+    chat.append("user", "Where were we?")
+    without = memory.show(memory.context(chat))
+    board.set_working_history("The pier is done.")
+    shown = memory.show(memory.context(chat))
+    assert reason(memory, "working_history", without).endswith("lacks it: it has no part board")
+    assert reason(memory, "working_history", shown) == (
+        f"the context at seq {shown} has a part board; memory.rebuild({shown}) shows what it has of one"
+    )
+
+
 def test_a_fork_shows_the_keys_that_it_inherited(memory: Memory) -> None:
     chat = memory.conversation("c")
     chat.append("user", "Hello!")

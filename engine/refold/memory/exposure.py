@@ -155,7 +155,7 @@ class Display(NamedTuple):
 
     def has_owner(self, subject: Subject) -> bool:
         """Return whether it shows what the owner of a subject has: also that of a conversation which its own forked."""
-        if not subject.stream.startswith(_CONVERSATION):
+        if not subject.stream.startswith(_CONVERSATION) or subject.stream == self.stream:
             return subject.stream == self.owner(subject)
         return any(subject.stream == own for own, _ in origins(self.core, self.stream, self.event.origin))
 

@@ -555,6 +555,10 @@ def _context_absence(core: Core, subject: Subject, recorded: Recorded) -> Reason
         return reason_of("shown", recorded, text=f"{where} shows it in its part {_part_of(subject, display)}{rank}")
     if subject.kind == "message" and (seq := display.replacement_of(subject)):
         return reason_of("shown", recorded, text=f"{where} shows the content of seq {seq} in its place")
+    if subject.kind.startswith("board"):  # Its part is not searched for the text of one field.
+        shown = f"has a part board; memory.rebuild({display.seq}) shows what it has of one"
+        text = f"{where} {shown if 'board' in display.event.names else 'lacks it: it has no part board'}"
+        return reason_of("hidden", recorded, text=text)
     room = display.plan.get("tokens", {}).get(part, 0)
     if subject.kind == "memory":
         text = _memory_absence(core, subject, display, room)

@@ -366,9 +366,10 @@ def test_what_stands_for_a_password_is_none(text: str) -> None:
 
 
 SENTENCES = Path(__file__).parent / "sentences" / "secrets.jsonl"
-# How many of about 310 sentences a part are missed, and are taken for what they are not. The words were gathered beside
-# the first part; the second is by another author, and nothing was changed for it.
-MISSED_MAX = {"first": 0, "second": 21}
+# How many of about 300 sentences a part are missed, and are taken for what they are not. The words were gathered beside
+# the first part; the second is by another author, and nothing was changed for it. The third has passwords of plain
+# words, what else such words say of a password, and codes and key words that open nothing.
+MISSED_MAX = {"first": 0, "second": 21, "third": 0}
 FALSE_MAX = 0
 
 

@@ -150,7 +150,8 @@ def _values_at(text: str, keyword: re.Match[str], link: re.Match[str]) -> Iterat
     """Yield what a link leads to: a value in quotes, a name, or a value that looks like a password."""
     begin = link.end()
     is_assignment = "=" in link["link"] and link["gap"].strip("\"'*`]) ") != ""
-    quoted, capital = _QUOTED.match(text, begin), _CAPITAL.match(text, begin)
+    # What means much else needs more: "Pass: Gotthard".
+    quoted, capital = (None, None) if keyword["short"] else (_QUOTED.match(text, begin), _CAPITAL.match(text, begin))
     if quoted and not is_assignment and _HARMLESS.match(quoted[0]) is None:
         yield begin, quoted[0]
     if capital and _PLAIN_CAPITAL.fullmatch(capital[0]) is None and _HARMLESS.match(capital[0]) is None:
@@ -204,7 +205,7 @@ def _opening_passwords(text: str) -> Iterator[Secret]:
 def _phrases(text: str) -> Iterator[Secret]:
     for phrase, kind in ((_SEED_PHRASE, "a recovery phrase"), (_PASSPHRASE, "a password")):
         for match in phrase.finditer(text):
-            if _TALK.match(match["secret"]) is None:
+            if _TALK.match(text, match.start("secret")) is None:
                 yield Secret(*match.span("secret"), kind)
 
 

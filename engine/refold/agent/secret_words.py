@@ -34,7 +34,7 @@ nl: nu|nog|gewoon
 pl: teraz|nadal|po prostu
 to = to|auf|zu|in|à|en|par|a|con|para|por|naar|na
 from = from|von|de|du|del|da|van|z
-of = to|for|of|from|für|vom|von|zu[mr]?|du|de|des|pour|del|della|dello|di|per|para|da|do|van|voor|na
+of = to|for|of|from|fürs?|vom|von|zu[mr]?|du|de|des|pour|del|della|dello|di|per|para|da|do|van|voor|na
 as = as|is|was|als|ist|war|comme|est|como|es|come|è|é|jako|to
 and = and|but|for|und|aber|für|et|mais|pour|y|pero|para|e|ma|per|mas|en|maar|voor|i|ale|do|then|so|now
 # A clause that goes on after a value: "password hunter2 >for< the wifi".
@@ -63,20 +63,16 @@ en: pass ?words?|passwd|passcode|pass key|(?:wi-?fi|wlan)[ -]?(?:code|kode)|(?:c
 de: passwort|kennwort|zugangswort|zugangscode
 fr: mots? de passe|code d['’]accès
 es: contrase(?:ñ|n\u0303?)a|clave de acceso|código de (?:acceso|wi-?fi)|código (?:del |do )?wi-?fi
-it: parola (?:d['’]ordine|segreta|chiave)|codice di accesso
+it: parola (?:d['’](?:ordine|accesso)|segreta)|codice di accesso
 pt: senha|palavra[- ]passe
 nl: wachtwoord|toegangscode
 pl: has[łl](?:o|a|em|u)
 zh: 密[码碼]|口令
 ja: パスワード
-xx: lösenord(?:et)?|adgangskode(?:n)?|heslo|lozinka|parola|şifre|mật khẩu|kata sandi|비밀번호|암호|รหัสผ่าน
-short password =
-en: pwd|psw|pw|passw?
-fr: mdps?
-es: clave|contra
-nl: ww
-de: kw|pwort
-pl: hsl
+xx: lösenord(?:et)?|adgangskode(?:n)?|heslo|lozinka|şifre|mật khẩu|kata sandi|비밀번호|암호|รหัสผ่าน
+xx: <begin>(?:pwd|psw|pw|passw|mdps?|ww|pwort|hsl)
+# What means much else, too: "KW 12" is a week, and "9 kW" a power.
+short password = pass|(?<!palabra )clave|contra|parola(?: chiave)?|(?<!\d\s)kw(?!\s?\d{1,2}(?!\d))
 # A text without any of these has no password. To look for plain strings is faster than for a pattern.
 password stem = pass|wifi|wi-fi|wlan|pw|psw|kennwort|zugang|mdp|mot|accès|phrase|contra|clave|acceso|parola|frase|
     accesso|senha|palavra|wacht|toegang|ww|hsl|hasł|hasl|kw|heslo|lösen|adgang|lozinka|şifre|mật|kata sandi|비밀|암호|
@@ -127,23 +123,26 @@ en: Correct|Secret|Required|String|Optional|Boolean|Integer|Invalid|Valid|Hidden
 xx: Aucune?|Obligatoire|Ninguna?|Correct[ao]|Secret[ao]|Nessuna|Nenhuma|Geen|Onbekend|Brak
 # What begins a sentence about a password or a passphrase: "the passphrase is >stored< in the safe".
 talk =
-en: stored|kept|in|not|required|the|an?|hashed|too|never|always|only|on|my|no|very|still|part|what|where|needed|used|
-    correct|wrong|optional|empty|set|from|also|lost|gone|probably|enough|longer|so
-de: nicht|zu|ein\w{0,24}|der|die|das|im|wichtig|sicher
-fr: trop|dans|pas|un\w{0,24}
-es: muy|en|no|demasiado
-it: nel\w{0,24}|non|troppo
-pt: muito|não|na|no
-nl: te|niet|een|het
-pl: za|nie|w
-password talk =
-<talk>
-rotated|must|changed|reset|read|sent|shared|encrypted|generated|validated|checked|managed|injected|provided|valid|
-    invalid|at|weak|strong|right|incorrect|long|short|safe|secure|saved|easy|hard|missing|same|just|really|different|
-    hidden|visible|good|bad|leaked|compromised|simple|complex|case-sensitive|rejected|accepted|working|fine|ok|okay|
-    being|going|yes|here|there|this|that|why|how|under|with|about|shorter|already|currently|usually|actually|written|
-    known|like|your|our|their|case|more|less|better|something|nothing|unknown|out|up|off|now|asked|expired|bcrypt|
-    argon2?|scrypt|salted|string|text|str|bytes|null|none|true|false|undefined
+en: stored|kept|in|not|required|the|an?|hashed|too|never|always|only|on|my|very|what|where|needed|used|set|from|so|
+    optional|also|probably|<quality>(?=<talk end>)|(?<!["'`])<quality>(?=\s<small word>(?!\w))|
+    (?:(?<=(?:ill|ust|now|ply|tly) )|(?:still|just|now|simply|currently) )
+    (?:<quality>|<small word>|(?:in)?valid|set|sent|\w{1,24}(?:ed|ing|able))
+xx: nicht|zu|ein\w{0,24}|der|die|das|im|wichtig|sicher|trop|dans|pas|un\w{0,24}|muy|en|no|demasiado|nel\w{0,24}|non|
+    troppo|muito|não|na|te|niet|een|het|za|nie|w
+password talk = <talk>|rotated|must|changed|reset|read|sent|shared|encrypted|generated|validated|checked|managed|
+    injected|provided|valid|invalid|at|incorrect|saved|missing|really|leaked|compromised|case[ -](?:in)?sensitive|
+    rejected|accepted|being|going|this|that|why|how|under|with|about|already|currently|usually|actually|written|your|
+    our|their|more|less|asked|expired|bcrypt|argon2?|scrypt|salted|string|text|str|bytes
+# Said of a password where a clause ends or goes on with a small word, and else what begins one: "correct horse".
+quality = correct|wrong|right|weak|strong|long|short|longer|shorter|safe|secure|easy|hard|same|different|hidden|visible|
+    good|bad|better|simple|complex|working|fine|ok|okay|yes|here|there|known|unknown|lost|gone|part|enough|empty|like|
+    still|just|something|nothing|out|up|off|now
+talk end = [^\w\s]{0,3}\s{0,2}(?:\Z|\n)|[^\w\s]{1,3}\s|\s[(\u2013\u2014-]|-
+small word = for|and|but|on|at|if|in|inside|to|as|than|that|because|since|so|or|of|by|with|without|from|when|while|
+    until|after|before|unless|enough|again|now|yet|too|here|there|forever|gone|though|behind|per|about|according|like|i|
+    you|we|they|he|she|it|who|which|your|my|our|his|her|their|the|an?|all|any|each|every|is|are|was|will|would|should|
+    must|can|could|may|has|have|not|never|only|else|\w{2,5}where|\w{1,16}ly|characters?|digits?|letters?|numbers?|
+    symbols?|words?|field|input|string|practice|idea|ones?|thing|password|special|coded|stored|kept|used|fine
 
 # Phrases that recover a wallet, and the words that no such phrase has.
 seed phrase =
@@ -199,6 +198,12 @@ pt: porta|portão|alarme|cofre|garagem|prédio|armário|portaria|interfone|fecha
 nl: deur|voordeur|achterdeur|poort|hek|alarm|kluis|kluisje|\w{0,12}slot|garage|schuur|ingang|koffer|portiek
 pl: drzwi|bram\w{1,4}|furtk\w{1,4}|alarm\w{0,3}|sejf\w{0,2}|domofon\w{0,2}|garaż\w{0,2}|szafk\w{1,2}|klatk\w{1,2}|
     walizk\w{1,2}|skrytk\w{1,2}|zamk\w{1,2}|wejści\w{1,3}
+# What has a code, and many other numbers.
+room = wi-?fi|wlan|network|netzwerk|réseau|netwerk|house|flat|office|pool|bike|bicycle|barn|basement|cellar|mailbox|
+    storage|studio|workshop|room|church|clubhouse|car|boat|caravan|haus|wohnung|büro|keller|fahrrad|auto|briefkasten|
+    maison|appartement|bureau|cave|vélo|voiture|casa|piso|oficina|bicicleta|bici|buzón|coche|appartamento|ufficio|
+    cantina|apartamento|escritório|huis|kantoor|kelder|fiets|brievenbus|mieszkan\w{1,3}|biur\w{1,2}|piwnic\w{1,2}|
+    rower\w{1,2}
 # What has nothing but a code.
 box =
 en: key ?safe|key ?box|lock ?box|padlock|bike lock
@@ -281,7 +286,7 @@ zh: (?:[备備]用|恢[复復]|救援)[^\d\s]{0,4}?[码碼]
 ja: (?:バックアップ|リカバリー?|復旧|予備の?)コード
 before a verification code =
 zh: (?:[验驗][证證]|校[验驗]|[动動][态態]|[确確][认認]|短信)密?[码碼]
-ja: (?:認証|確認|ワンタイム)(?:コード|番号|パスワード)
+ja: (?<!予約)(?<!予約の)(?:認証|確認|ワンタイム)(?:コード|番号|パスワード)
 before a door code =
 zh: (?:[门門]禁|大[门門]|[门門]|[车車][库庫]|[报報]警器?|保[险險][箱柜櫃]|密[码碼]?[锁鎖]|[锁鎖]|行李箱|信箱|[电電]梯|
     [储儲]物[柜櫃])的?(?:密[码碼]|[码碼]|代码)?
@@ -314,18 +319,23 @@ pl: (?:otwiera|odblokowuj\w{1,24}|otworzyć|odblokować)(?: \w{1,24}){0,3}?(?: k
 open stem = unlock|open|öffne|entsperr|geht|auf|ouvr|verrouill|abr|bloque|apr|sblocc|ontgrendel|otw|odblok|用
 # Words before a number that is no code.
 no code =
-en: error|exit|status|http|zip|postal|postcode|area code|country|promo|coupon|discount|voucher|produ[ckt]|order|
-    tracking|qr|source|line|gpio|arduino|connector|airport|iata|colou?r|hex|class|dress|tax|swift|bic|building code|
-    flight|commit|version|percent off|% off|(?:phone|mobile|cell|fax|account|room)[- ]?number
+en: error|exit|status|http|zip|postal|postcode|(?:area|account|bank|sort)[ -]?code|country|promo|coupon|discount|
+    voucher|produ[ckt]|order|tracking|qr|source|line|gpio|arduino|connector|airport|iata|colou?r|hex|class|dress|tax|
+    swift|<begin>bic<end>|building code|flight|commit|version|(?:percent|%) off|
+    (?:phone|mobile|cell|fax|account|room)[- ]?number
 de: fehler|postleit|plz|rabatt?|gutschein|artikel|vorwahl|(?:telefon|handy|fax|konto|zimmer)-?nummer
-fr: erreur|articl|indicatif|numéro de|réduction
-es: descuento|art[ií]culo|teléfono es
+fr: erreur|articl|indicatif|numéro de|réduction|code banque
+es: descuento|art[ií]culo|teléfono es|código del banco
 it: sconto|fiscal|articolo|prefisso
-pt: cupom|desconto|artigo
+pt: cupom|desconto|artigo|código do banco
 nl: korting|artikel
-pl: pocztow|zniżk|towar
+pl: pocztow|zniżk|towar|kod banku
 zh: 邮编|订单|错误|电话
 ja: 郵便|注文|エラー|電話
+xx: <journey>[^\n:]{0,12}<confirmation>|<confirmation>[^\n:]{0,40}<begin><journey>
+journey = booking|reservation|ticket|flight|buchung|flug|réservation|billet|reserva|vuelo|prenotazione|volo|voo|boeking|
+    vlucht|rezerwacj
+confirmation = confirma[tcç]|bestätigung|conferma|bevestiging|potwierdz
 # Words after a number that say what it counts.
 unit =
 en: characters?|chars?|digits?|letters?|words?|days?|years?|times|hours?|minutes?|seconds?|months?|people|users?|bits?|
@@ -357,7 +367,7 @@ key of = wi-?fi|wlan|wpa2?|wep|router|network|netzwerk|réseau|red|rete|rede|net
 key stem = key|schlüssel|sleutel|clé|clef|clave|llave|chiave|chave|klucz|secret|token|jeton|令牌|钥|鑰|キー|トークン
 
 # A word for a password, unless it goes on to speak of passwords: "password manager".
-a password = (?:<password>|<begin><short password>)(?:(?<=[\u3040-\ud7af])|<key end>)
+a password = (?:<password>|(?P<short><begin><short password>))(?:(?<=[\u3040-\ud7af])|<key end>)
 about = (?!@|[ -](?:manager|reset|polic|field|hash|rule|length|requirement|strength|generator|protect|less|column|input|
     file|prompt|hint|change|update|expir|valid|auth|encrypt|table|model|type|box|min|max))
 # Between a keyword and its value: quotes or Markdown marks, or what the password is for, in the same clause, and "is".
@@ -392,12 +402,16 @@ word = [^\W\d_]{2,16}+
 seed word = (?!(?:<and>|<function word>)<end>)<word>
 
 # What stands for a value and is none, whole.
-placeholder =
+placeholder = <stand in>|(?<!["'`])<poor password>(?:[-_]here)?
+stand in =
 \$\{[^\s}]{0,64}\}?|\$\(?[A-Z_]{2,64}\)?|<[^\s>]{0,64}>?|\{\{?[^\s}]{0,64}\}{0,2}|[x*.•#_-]{3,64}
 (?:change|replace|fill|insert|put|enter)[-_]?(?:me|this|it|here)
-(?:(?:your|my)[-_](?:[a-z]{1,12}[-_]){0,2})?(?:password|passwd|pass|pwd|secret|token)(?:[-_]here)?
-example|placeholder|dummy|redacted|hidden|masked|yes|no|null|none|true|false|undefined|required|optional
+(?:your|my)[-_](?:[a-z]{1,12}[-_]){0,2}<poor password>(?:[-_]here)?
+placeholder|dummy|redacted|masked|yes|no|null|none|true|false|undefined|required|optional
 (?:os|process|settings|config|env|self|this|request|req)\.[a-z_.]{1,64}|[a-z_][\w.]{0,63}(?:[(\[]|\(\))
+# No placeholders in quotes, or before a host that is no sample.
+poor password = password|passwd|pass|pwd|secret|token|example
+sample host = localhost|127\.|\[::1\]|(?:your[-_]?|db[-_]?)?(?:host|hostname|server)(?![\w.])|[\w.-]{0,40}?example|[<{$]
 closing = ["')\],;.!]{0,2}
 # Beside a postal code.
 address = address|street|road|rd|lane|marg|nagar|colony|sector|area|city|district|village|town|state|office|post|postal|
@@ -473,8 +487,8 @@ a link = (?!to\b)<begin><is><end>
 more codes = \s?(?:[,/&、和と或]|and|or|und|oder|et|ou|y|o|e|en|of|i|lub)\s?
 enter before = <begin><enter>(?: \w+){0,3}? \Z|输入|輸入
 # "the code for the red bicycle is 4821"
-code of = <begin><code word><end>\s(?:<of>\s(?:[^\s.,;:!?]{1,20}\s){1,4}?<is>\s(?:<now>\s)?|
-    d[eu]?['’ ][^.,;:!?]{1,30}<is>\s)\Z
+code of = <begin>(?!nummer)<code word><end>\s(?:<of>|d\w{1,3})[\s'’](?:[^\s.,;:!?'’]{1,20}[\s'’]){0,4}?<room>\s<is>\s
+    (?:<now>\s)?\Z
 # "4821 is the code"
 named code = \s<as>\s(?:[^\s.,;:!?]{1,16}\s){0,4}?(?:<code>|<begin><pin><end>|otp|m?tan)<end>
 

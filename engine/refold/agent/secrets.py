@@ -36,14 +36,15 @@ a token of a registry = <key begin>(?:npm_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{16
 an OAuth token = <key begin>ya29\.[A-Za-z0-9_-]{16,}
 a mail service's key = <key begin>SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
 basic credentials = \b(?i:basic)\s+(?=[a-z+/]*[A-Z0-9])[A-Za-z0-9+/]{12,}={0,2}(?![A-Za-z0-9+/])
-a password in an address = <key begin>[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s:/@]{0,256}:[^\s/]{1,256}@
+a password in an address = <key begin>[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s:/@]{0,256}:
+    (?!<poor password>@(?i:<sample host>))[^\s/]{1,256}@
 """)
 # What a word or a command before it shows.
 _NAMED: Final = read_tables(r"""
 a password =
 # "The password for the wifi is hunter", "MYSQL_PWD=hunter"
-(?:password|passwd|passphrase|<begin>(?:passcode|pwd))<middle>
-    (?!<password talk>(?![\w!#$%&*+@^~?=]|-\S{0,64}[\d!#$%&*+@^~?=])|[~/])(?P<secret>[^\s"'`*]{4,})
+(?:(?<!\b1)password|passwd|passphrase|<begin>(?:passcode|pwd))<middle>
+    (?!<password talk>(?![\w#$%&*+@^~=]|[!?](?=[^\s!?])|-\S{0,64}[\d!#$%&*+@^~?=])|[~/])(?P<secret>[^\s"'`*]{4,})
 (?:<russian password>|<arabic password>)["'`*«]{0,3}<mixed value>
 # Without "is", the keyword begins a clause and the value ends it: "I forgot my password Office365" does not.
 <bare password>["'`*«]{0,3}<mixed value>(?:(?<=[.,;!?])|(?=[ \t]{0,3}(?:\Z|[\n،؛。，；！？])))
@@ -76,7 +77,7 @@ _PATTERNS: Final = (
 )
 
 # Instead of a password, and nothing else: a password may well begin as one of these.
-_PLACEHOLDER: Final = re.compile(pattern("<placeholder><closing>"))
+_PLACEHOLDER: Final = re.compile(pattern("<placeholder><closing>|<stand in>@"))
 # In India, a PIN of six digits beside such a word is a postal code.
 _POSTAL: Final = re.compile(r"[1-9]\d{5}")
 _ADDRESS: Final = re.compile(pattern(r"\b<address>\b"))
@@ -123,17 +124,17 @@ def _secrets(text: str) -> Iterator[Secret]:
         has_words = "secret" in shape.groupindex  # Around the secret.
         for match in shape.finditer(text):
             start, end = match.span("secret") if has_words else match.span()
-            if not _is_placeholder(kind, text[start:end]) and not _is_postal(kind, text, start, end):
+            if not _is_placeholder(kind, text, start, end) and not _is_postal(kind, text, start, end):
                 yield Secret(start, _end_of_secret(text, start, end) if has_words else end, kind)
     for secret in secret_phrases(text):
         if not _is_postal(secret.kind, text, secret.start, secret.end):
             yield secret
 
 
-def _is_placeholder(kind: str, value: str) -> bool:
+def _is_placeholder(kind: str, text: str, start: int, end: int) -> bool:
     if kind == "a password in an address":
-        value = value.rpartition(":")[2].removesuffix("@")
-    return kind.startswith("a password") and _PLACEHOLDER.fullmatch(value) is not None
+        start = text.rindex(":", start, end) + 1
+    return kind.startswith("a password") and _PLACEHOLDER.fullmatch(text, start, end) is not None
 
 
 def _is_postal(kind: str, text: str, start: int, end: int) -> bool:

@@ -42,6 +42,8 @@ def _shown(memory: Memory, query: str) -> list[str]:
         ("my manager is Priya", "Forget that my manager is Priya. It is Tom now.", None),
         ("my manager is Priya", "Please forget that my manager is Priya, it is Tom now.", None),
         ("my manager is Priya", "Forget that my manager is Priya and my manager is Tom now.", None),
+        ("my manager is Priya", "Hi! Forget that my manager is Priya. Where is Bern?", "Hi! Where is Bern?"),
+        ("Priya", "I have a new manager now. Forget my manager Priya.", "I have a new manager now."),
         ("my manager eats nuts, eggs and milk", "Forget that my manager eats nuts, eggs and milk.", ""),
         ("\u6211\u7684\u7ecf\u7406\u662fPriya", "\u5fd8\u6389\u6211\u7684\u7ecf\u7406\u662fPriya\u3002", ""),
     ],

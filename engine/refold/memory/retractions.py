@@ -41,8 +41,9 @@ _PARTS: Final = re.compile(
     re.IGNORECASE,
 )
 _PART_CHARS_MIN: Final = 6  # Of a part in a script without spaces that says anything.
+_VERBS: Final = frozenset(("forget", "delete", "remove", "erase", "drop", "clear", "wipe"))
 # Words that only ask for it, besides those of everyday talk.
-_ASKING: Final = "delete remove erase drop clear wipe store save record note memory memories fact facts longer anymore"
+_ASKING: Final = f"{' '.join(sorted(_VERBS))} store save record note memory memories fact facts longer anymore"
 # The beginning of a sentence that says nothing without the one before it.
 _REFERRING: Final = re.compile(r"\W*(?:\w+\W+){0,2}?(?:it|he|she|they|this|that|these|those)\b", re.IGNORECASE)
 
@@ -279,21 +280,27 @@ def names_removed(answer: str, text: str, rest: str) -> bool:
 def _without_request(text: str, content: frozenset[str]) -> str:
     """Return a text without the sentence that asks to forget what has the terms of a content.
 
-    That is the one with the most of them. Other sentences that say only the content go, too.
+    That is one with a verb of asking if any has, and of these the one with the most of the terms. Other sentences that
+    say only the content go, too. If no sentence is such a one, only a text of one sentence asks for nothing else.
     """
     known = content | _terms_of(_ASKING)
     sentences = [sentence for line in text.splitlines() for sentence in _SENTENCES.split(line) if sentence.strip()]
-    request = max(sentences, key=lambda each: (len(_terms_of(each) & content), bool(_terms_of(each))), default="")
+
+    def rank(sentence: str) -> tuple[bool, int]:
+        return not _VERBS.isdisjoint(words(sentence)), len(_terms_of(sentence) & content)
+
+    request = max(sentences, key=lambda each: (*rank(each), bool(_terms_of(each))), default="")
     rest = [each for each in sentences if not (each is request or _terms_of(each) <= known)]
     if _says_more(request, content, known):
         return text
     if not rest:
         return ""
-    if _REFERRING.match(rest[0]):
+    if not any(rank(request)) or _REFERRING.match(rest[0]):
         return text
     for sentence in sentences:
         if sentence is request or (_terms_of(sentence) and _terms_of(sentence) <= known):
-            text = text.replace(sentence, "", 1)
+            before, _, after = text.partition(sentence)
+            text = before + after.lstrip(" ")
     return text.strip()
 
 

@@ -38,7 +38,10 @@ def excerpt(body: str, chars_max: int, lines_max: int = _LINES_MAX) -> str:
     If that leaves more than half of the room empty, cut after a paragraph, a line or a word instead. If there is no
     room for a note, the excerpt is empty: a model would take a few words for the whole.
     """
-    if len(body) <= chars_max and body.count("\n") < lines_max:
+    if _fits(body, chars_max, lines_max):
+        return body
+    body = body.rstrip()
+    if _fits(body, chars_max, lines_max):
         return body
     text = ""
     for pieces in (list(_sections(body)), _PARAGRAPH_END.split(body), body.splitlines(keepends=True)):

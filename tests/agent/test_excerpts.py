@@ -35,7 +35,7 @@ def test_whole_sections_are_named_when_they_are_left_out() -> None:
 
 
 def test_one_long_line_is_cut_after_a_word_and_one_without_spaces_within() -> None:
-    assert excerpt("# Deploy\n" + "carefully " * 200, 200).endswith("carefully\n\n(1,861 more characters left out)")
+    assert excerpt("# Deploy\n" + "carefully " * 200, 200).endswith("carefully\n\n(1,860 more characters left out)")
     text = excerpt("あ" * 2_000, 200)
     assert text.startswith("あ" * 150)
     assert NOTE.search(text)

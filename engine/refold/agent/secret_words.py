@@ -141,8 +141,8 @@ talk end = [^\w\s]{0,3}\s{0,2}(?:\Z|\n)|[^\w\s]{1,3}\s|\s[(\u2013\u2014-]|-
 small word = for|and|but|on|at|if|in|inside|to|as|than|that|because|since|so|or|of|by|with|without|from|when|while|
     until|after|before|unless|enough|again|now|yet|too|here|there|forever|gone|though|behind|per|about|according|like|i|
     you|we|they|he|she|it|who|which|your|my|our|his|her|their|the|an?|all|any|each|every|is|are|was|will|would|should|
-    must|can|could|may|has|have|not|never|only|else|\w{2,5}where|\w{1,16}ly|characters?|digits?|letters?|numbers?|
-    symbols?|words?|field|input|string|practice|idea|ones?|thing|password|special|coded|stored|kept|used|fine
+    must|can|could|may|has|have|not|never|only|else(?=<talk end>)|\w{2,5}where|\w{1,16}ly|characters?|digits?|letters?|
+    numbers?|symbols?|words?|field|input|string|practice|idea|ones?|thing|password|special|coded|stored|kept|used|fine
 
 # Phrases that recover a wallet, and the words that no such phrase has.
 seed phrase =
@@ -332,9 +332,9 @@ nl: korting|artikel
 pl: pocztow|zniżk|towar|kod banku
 zh: 邮编|订单|错误|电话
 ja: 郵便|注文|エラー|電話
-xx: <journey>[^\n:]{0,12}<confirmation>|<confirmation>[^\n:]{0,40}<begin><journey>
-journey = booking|reservation|ticket|flight|buchung|flug|réservation|billet|reserva|vuelo|prenotazione|volo|voo|boeking|
-    vlucht|rezerwacj
+xx: <journey>[^\n:]{0,40}<confirmation>|<confirmation>[^\n:]{0,40}<begin><journey>
+journey = boarding|booking|reservation|ticket|flight|buchung|flug|réservation|billet|reserva|vuelo|prenotazione|volo|
+    voo|boeking|vlucht|rezerwacj
 confirmation = confirma[tcç]|bestätigung|conferma|bevestiging|potwierdz
 # Words after a number that say what it counts.
 unit =

@@ -337,8 +337,9 @@ SENTENCES = [
 ]
 # How many of about 330 sentences a part are missed, are taken for what they are not, and are kept without what matters.
 # The patterns were written beside the first part; of the third, only the false alarms were looked at.
-MISSED_MAX = {"first": 4, "second": 76, "third": 42}
-FALSE_MAX = {"first": 1, "second": 4, "third": 0}
+# The fourth part is of sentences that were once taken for requests, or cut, most of them about files and programs.
+MISSED_MAX = {"first": 9, "second": 107, "third": 43, "fourth": 0}
+FALSE_MAX = {"first": 0, "second": 0, "third": 0, "fourth": 0}
 
 
 def error_of(line: dict[str, Any]) -> str:
@@ -402,8 +403,8 @@ def test_what_is_no_text_is_refused(text: Any) -> None:
 
 def test_a_long_message_is_looked_at_once() -> None:
     # A million spaces and stops by turns would take hours if each were stripped from the beginning on again.
-    text = "remember that x" + " ." * 200_000
-    assert detect_memory_command(text) == RememberCommand("x")
+    text = "remember that x is y" + " ." * 200_000
+    assert detect_memory_command(text) == RememberCommand("x is y")
     assert detect_memory_command(" " * 1_000_000) is None
 
 

@@ -1,18 +1,20 @@
-"""Requests to the memory anywhere in a message, such as "Thanks! By the way, keep in mind that ...". Pure.
+"""Requests to the memory anywhere in a message, such as "Thanks! By the way, remember that ...". Pure.
 
-Each sentence is parsed from its start, and from each "so", "but" or "please" after a comma, without polite and
-introductory words. What is quoted, code, and long messages are left out: they are about something else.
+A rule acts only where nothing else can be meant: a request that it misses is left to the model, which has tools to save
+and to forget, but a wrong one loses data in silence. Each sentence of the first paragraph is parsed from its start, and
+from each "so", "but" or "please" after a comma, without polite and introductory words. What is quoted, code, a long
+text, or what follows a colon is about something else, unless the words before the colon speak of the memory.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from refold.agent.request_words import find, find_all, pattern
 
 
 class MemoryRequest(NamedTuple):
-    """What is asked of the memory: "remember", "forget", "forget about", "preferences" or "query", and of what."""
+    """What is asked: "remember", "forget", "forget about", "preferences", "query" or "withhold", and of what."""
 
     kind: str
     content: str = ""
@@ -21,31 +23,58 @@ class MemoryRequest(NamedTuple):
 _CHARS_MAX: Final = 1_500  # Longer messages are pasted text.
 _SENTENCES_MAX: Final = 12
 _STARTS_MAX: Final = 8
-_CODE: Final = "```"
+_PASTED: Final = re.compile(r"```|(?m:^[ \t]{0,8}>)")
+# After the first paragraph, or a line that ends in a comma, as mails begin with, another may be speaking.
+_PARAGRAPH: Final = re.compile("(?<![:\uff1a])\n[ \t\r]{0,9}\n|[,\uff0c][ \t\r]{0,9}\n")
+_THANKS_CHARS: Final = 40
+_GAP: Final = re.compile(r"(?<=\S)[ \t\u00a0]{2,80}(?=\S)")
 _QUOTED: Final = re.compile(pattern("<quoted>"))
 _QUOTE: Final = "□"  # Stands for each character of a quotation.
 _PLAIN: Final = {ord("\u2019"): "'", ord("\t"): " ", ord("\u00a0"): " ", ord("\uff1a"): ":"}
+# Stops, colons and commas that end nothing, as in "Dr. Weiss", "2.1", "10:30" and "1. milk 2. eggs".
+_INNER: Final = re.compile(pattern("<inner stop>"))
+_FIRST_NUMBER: Final = re.compile(r"(?<!\w)1\. ")
+_NUMBER: Final = re.compile(r"(?<!\w)\d\d?\.(?= )")
+_INNER_STOP: Final = "·"
 _END: Final = re.compile(pattern("<sentence end>"))
-_TAG: Final = re.compile(pattern(r"<tag> ?\?\Z"))
+_COLON: Final = re.compile(r":(?!//|-?[)D(P])")
+_MEMORY_WORD: Final = re.compile(pattern("<memory word>"))
+_QUESTION_ENDS: Final = "?\uff1f\u5417\u55ce"
+_TAG: Final = re.compile(pattern(r"<tag> ?[?\uff1f]\Z"))
 _TAG_CHARS: Final = 40
-_EDGES: Final = " \t.!?,;:~()\u2013\u2014-\u3002\uff01\uff1f\uff0c\u3001\uff1b\uff1a\u301c\uff5e\uff08\uff09"
+_STOPS: Final = " .!?\u3002\uff01\uff1f\uff0e\uff61"
+_EDGES: Final = f"{_STOPS}\t\r\n,;:~()\u2013\u2014-\uff0c\u3001\uff1b\uff1a\u301c\uff5e\uff08\uff09"
 _THANKS: Final = re.compile(pattern(r"<thanks>\Z"))
 _CJK: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 _KANA: Final = re.compile("[\u3040-\u30ff]")
 _LEAD: Final = re.compile(pattern("<lead>"))
 _ASK: Final = re.compile(pattern("<ask>"))
 _CLAUSE: Final = re.compile(pattern("<clause>"))
+_CONDITION: Final = re.compile(pattern("<condition>"))
+_PLAY: Final = re.compile(pattern("<play>"))
 _OWN_WORD: Final = re.compile(pattern(r"\b(?:<me>|me|us|mine|ours)\b"))
-_OWN_STATEMENT: Final = re.compile(pattern(r"(?:i|we|my|our|i'm)\b"))
-_ADVICE: Final = re.compile(pattern(r"you(?:'re)?\b"))  # Not of the one who says it.
-_BACK: Final = re.compile(pattern(r"(?:this|that|it|them|those|these)\b"))
-_OF_THIS: Final = re.compile(pattern(r"\b(?:this|that|it|the following|message|these|anything|what i)\b"))
-_WHY: Final = re.compile(
-    pattern(r" *(?:why|what|how|is|are|was|were|did|does|do you|has|have|had|which|who|where|when)\b")
+_OWN_STATEMENT: Final = re.compile(pattern(r"[ .!:,]{0,3}(?:but |and |that )?<me>\b"))
+_SUBJECT: Final = re.compile(pattern("<subject>|(?-i:[A-Z])[a-z]{1,20} <verb>"))
+_STATEMENT: Final = re.compile(pattern("<statement>"))
+_VERB: Final = re.compile(pattern(r"\b(?:am\b|<verb>)"))
+_ADVICE: Final = re.compile(pattern(r"(?:you(?:'re)?|what|where|how|who|when)\b"))  # No fact of the one who says it.
+_NO_RULE: Final = re.compile(
+    pattern(r"\b(?:why|how|which|who|where|did|does|was|were|said|says|wrong|fails?|breaks?)\b")
 )
-_DELETION: Final = re.compile(pattern("<deletion>"))
+_LAUGH: Final = re.compile(pattern("<laugh>"))
+_ASKING: Final = re.compile(
+    pattern(" ?(?:why|what|how|is|are|was|were|did|does|do you|has|have|had|which|who|where|when)\\b")
+)
+_A_WHILE: Final = re.compile(pattern(r"\b<a while>\b"))
+_NOT_NOW: Final = re.compile(pattern("<not now>"))
+_TALK: Final = re.compile(pattern("<talk>"))
+_ORDER: Final = re.compile(pattern("<order>"))
+_ELSEWHERE: Final = re.compile(pattern("<elsewhere>"))
+_JUST_SAID: Final = re.compile(pattern("<just said>|<demonstrative>"))
 _REASON: Final = re.compile(pattern("<reason>"))
-_STATED: Final = re.compile(pattern("<stated>"))
+_OF_THIS: Final = re.compile(pattern(r"\b(?:this|that|it|the following|message|these|anything|what i)\b"))
+_TOPIC: Final = re.compile(pattern("<topic word>"))
+_ZH_TALK: Final = re.compile(pattern("<zh talk>"))
 _GREETING_WORDS: Final = 2
 _WORDS_BEFORE: Final = 4  # More words before "remember that" in a sentence are what is meant.
 _CHARS_BEFORE: Final = 4  # In Chinese.
@@ -57,6 +86,8 @@ class _Sentence(NamedTuple):
     plain: str
     written: str
     is_question: bool
+    is_whole: bool
+    """Whether it begins a message that has only one paragraph, and thanks."""
 
     def cut(self, match: re.Match[str], offset: int = 0) -> str:
         """Return what a match in the plain text after an offset is about, as it is written."""
@@ -64,41 +95,43 @@ class _Sentence(NamedTuple):
         return _strip(self.written[offset + start : offset + end])
 
 
-def is_withheld(text: str) -> bool:
-    """Return whether any sentence of a message asks not to remember the message.
+class _Core(NamedTuple):
+    """A place in a sentence where a request can begin: after introductory words, and words that ask for it."""
 
-    >>> is_withheld("I am pregnant (please keep this out of your memory). May I eat sushi?")
-    True
-    """
-    sentences = _sentences(text)
-    is_private = any(find("private", each.plain) for each in sentences)
-    return any(map(_asks_to_withhold, sentences)) or (
-        is_private and any(find("not kept", each.plain) for each in sentences)
-    )
+    offset: int
+    text: str
+    is_asked: bool
+    is_introduced: bool
+    is_first: bool
 
 
-def find_request(text: str, parse: Callable[[str], MemoryRequest | None] = lambda _: None) -> MemoryRequest | None:
+def find_request(text: str) -> MemoryRequest | None:
     """Return the first request to the memory in a message, or ``None``.
 
-    ``parse`` reads a clause that has no request that is known here.
+    A request not to remember the message goes before all others, unless the message begins with what to remember.
 
     >>> find_request("That was great! By the way, keep in mind that I am vegan. What is for lunch?")
     MemoryRequest(kind='remember', content='I am vegan')
     >>> find_request("Thanks. Please delete what you know about my job.")
     MemoryRequest(kind='forget about', content='my job')
+    >>> find_request("I am pregnant (please keep this out of your memory). May I eat sushi?")
+    MemoryRequest(kind='withhold', content='')
     """
     sentences = _sentences(text)
-    for number, sentence in enumerate(sentences):
-        is_foreign = _CJK.search(sentence.plain) is not None
-        request = _foreign(sentences, number) if is_foreign else _english(sentences, number, parse)
+    withheld = [_asks_to_withhold(sentences, number) for number in range(len(sentences))]
+    found = None if True in withheld[:1] else _find_first(sentences[:1] if True in withheld else sentences, sentences)
+    if True in withheld and (found is None or found.kind != "remember"):
+        return MemoryRequest("withhold")
+    return found
+
+
+def _find_first(looked_at: Sequence[_Sentence], sentences: Sequence[_Sentence]) -> MemoryRequest | None:
+    for number, sentence in enumerate(looked_at):
+        request = _foreign(sentences, number) if _CJK.search(sentence.plain) else None
+        request = request or _english(sentences, number)
         if request is not None:
             return request
     return None
-
-
-def bare_statement(text: str) -> str | None:
-    """Return the statement after "remember" without "that", or ``None``."""
-    return text[len("remember") :] if _STATED.match(text) else None
 
 
 def _strip(text: str) -> str:
@@ -107,22 +140,44 @@ def _strip(text: str) -> str:
     for _ in range(3):
         shorter = _THANKS.sub("", text[-_TAG_CHARS:])
         text = (text[:-_TAG_CHARS] + shorter).rstrip(_EDGES)
-    return text.strip(" \t,:;\uff1a\uff0c")
+    return text.strip(" \t\r\n,:;\uff1a\uff0c")
 
 
 def _sentences(text: str) -> list[_Sentence]:
-    """Split a message; an empty list if it is too long to be talk."""
-    if len(text) > _CHARS_MAX or _CODE in text:
+    """Split what a user says in a message; an empty list if it is too long to be talk."""
+    text = _GAP.sub(" ", text.strip())
+    text = text.rstrip(_STOPS) if len(text) > _CHARS_MAX else text
+    if len(text) > _CHARS_MAX or _PASTED.search(text):
         return []
+    text, rest = _first_paragraph(text)
+    is_whole = len(rest) <= _THANKS_CHARS and "?" not in rest
     plain = _QUOTED.sub(lambda match: _QUOTE * len(match.group()), text).translate(_PLAIN)
+    plain = _INNER.sub(_without_stop, plain)
+    plain = _NUMBER.sub(_without_stop, plain) if _FIRST_NUMBER.search(plain) else plain
     sentences, start = list[_Sentence](), 0
     for end, following in [*(match.span() for match in _END.finditer(plain)), (len(plain), len(plain))]:
-        sentence = plain[start:end].rstrip(" )\uff09")
+        colon = _COLON.search(plain, start, end)
+        is_text = colon is not None and _MEMORY_WORD.search(plain, start, colon.start()) is None
+        sentence = plain[start : colon.start() if is_text and colon else end].rstrip(" )\uff09")
         if sentence:
-            is_question = sentence[-1] in "?\uff1f" and _TAG.search(sentence[-_TAG_CHARS:]) is None
-            sentences.append(_Sentence(plain[start:end], text[start:end], is_question))
+            tag = _TAG.search(sentence[-_TAG_CHARS:])
+            length = len(sentence) - (0 if tag is None else len(tag.group()))
+            is_question = tag is None and sentence[-1] in _QUESTION_ENDS
+            span = slice(start, start + length)
+            sentences.append(_Sentence(plain[span], text[span], is_question, is_whole and not sentences))
+        if is_text:
+            break
         start = following
     return sentences if len(sentences) <= _SENTENCES_MAX else []
+
+
+def _first_paragraph(text: str) -> tuple[str, str]:
+    end = _PARAGRAPH.search(text)
+    return (text, "") if end is None else (text[: end.start()], text[end.end() :].strip())
+
+
+def _without_stop(match: re.Match[str]) -> str:
+    return match.group()[:-1] + _INNER_STOP
 
 
 def _statements(sentences: Sequence[_Sentence]) -> str:
@@ -131,8 +186,8 @@ def _statements(sentences: Sequence[_Sentence]) -> str:
     return _strip(" ".join(text for text in statements if len(text.split()) > _GREETING_WORDS))
 
 
-def _cores(sentence: _Sentence) -> Iterator[tuple[int, str, bool]]:
-    """Yield where a request can begin in a sentence, the text from there, and whether it is asked for."""
+def _cores(sentence: _Sentence) -> Iterator[_Core]:
+    """Yield where a request can begin in a sentence; in one with a condition, only at its start."""
     plain = sentence.plain
     first = len(plain) - len(plain.lstrip(" ("))
     for start in [first, *(match.end() for match in _CLAUSE.finditer(plain))][:_STARTS_MAX]:
@@ -140,77 +195,115 @@ def _cores(sentence: _Sentence) -> Iterator[tuple[int, str, bool]]:
         begin = start if lead is None else lead.end()
         ask = _ASK.match(plain, begin)
         begin = begin if ask is None else ask.end()
-        yield begin, plain[begin:], ask is not None
+        is_introduced = lead is not None or ask is not None
+        yield _Core(begin, plain[begin:], ask is not None, is_introduced, sentence.is_whole and start == first)
+        if _CONDITION.match(plain, begin):
+            return
 
 
-def _asks_to_withhold(sentence: _Sentence) -> bool:
-    plain = sentence.plain
+def _asks_to_withhold(sentences: Sequence[_Sentence], number: int) -> bool:
+    plain, is_question = sentences[number].plain, sentences[number].is_question
     if _CJK.search(plain):
         return find("zh withhold", plain) is not None or find("ja withhold", plain) is not None
-    if any(find("withhold", core) for _, core, _ in _cores(sentence)):
+    if find("withheld", plain) and _OF_THIS.search(plain) and not _ASKING.match(plain):
         return True
-    match = find("unsaved", plain)
-    if match is None or _WHY.match(plain) or _DELETION.search(match.group()):
-        return False
-    return match.groupdict().get("place") is None or _OF_THIS.search(plain) is not None
+    for core in _cores(sentences[number]):
+        match = find("withhold", core.text)
+        if match and (core.is_asked or not is_question or core.text[match.end() :].strip(_EDGES)):
+            return True
+        # "Save" and "record" are said of files, too: these need a statement of one's own beside them.
+        own = find("withhold own", core.text)
+        beside = [each.plain for each in sentences if each is not sentences[number]]
+        if own and any(map(_OWN_STATEMENT.match, [plain, core.text[own.end() :], *beside])):
+            return True
+    return False
 
 
-def _english(
-    sentences: Sequence[_Sentence], number: int, parse: Callable[[str], MemoryRequest | None]
-) -> MemoryRequest | None:
-    sentence = sentences[number]
-    for offset, core, is_asked in _cores(sentence):
+def _english(sentences: Sequence[_Sentence], number: int) -> MemoryRequest | None:
+    for core in _cores(sentences[number]):
         request = None
-        if not sentence.is_question or is_asked:
-            request = (
-                _forget(sentences, number, offset, core)
-                or _remember(sentences, number, offset, core, is_asked=is_asked)
-                or parse(_strip(sentence.written[offset:]))
-            )
-        request = request or _query(core)
+        if core.is_asked or not sentences[number].is_question:
+            request = _forget(sentences, number, core) or _remember(sentences, number, core)
+        request = request or _query(core.text, is_last=number == len(sentences) - 1)
         if request is not None:
             return request
     return None
 
 
-def _remember(
-    sentences: Sequence[_Sentence], number: int, offset: int, core: str, *, is_asked: bool
-) -> MemoryRequest | None:
+def _remember(sentences: Sequence[_Sentence], number: int, core: _Core) -> MemoryRequest | None:
     sentence = sentences[number]
-    match = find("remember", core) or (find("remember asked", core) if is_asked else None)
-    is_back, is_note_back = find("backward", core) is not None, find("backward own", core) is not None
-    if match is None and not is_back and not is_note_back and (own := find("remember own", core)):
-        match = own if _OWN_WORD.search(own["what"]) else None
+    if any(_PLAY.search(each.plain) for each in sentences):
+        return None
+    is_advice = _TALK.search(sentence.plain, 0, core.offset) is not None
+    if find("standing", core.text) or (core.is_first and not is_advice and find("rule", core.text)):
+        is_rule = not (_NO_RULE.search(core.text) or _LAUGH.search(sentences[-1].plain))
+        return MemoryRequest("remember", _strip(sentence.written[core.offset :])) if is_rule else None
+    is_own = _OWN_WORD.search(core.text) is not None
+    match = find("note", core.text) if core.is_first and _ORDER.search(core.text) is None else None
+    match = match or find("remember", core.text) or (find("remember own", core.text) if is_own else None)
     if match is not None:
-        what = sentence.cut(match, offset)
-        return MemoryRequest("remember", what) if " " in what and not _ADVICE.match(what) else None
-    statement = bare_statement(core)
-    if statement is not None and (is_asked or not statement.startswith(",")):
-        return MemoryRequest("remember", _strip(sentence.written[offset + len(core) - len(statement) :]))
-    if is_back or is_note_back:
-        before = sentence.written[:offset]
+        phrase, what = match.group()[: match.start("what")], _continued(sentences, number, core, match)
+        is_meant = number == 0 or core.is_introduced or is_own or ":" in phrase
+        is_stated = (
+            not phrase.endswith("that ")
+            or phrase.lower().startswith("note")
+            or bool(_STATEMENT.match(what) or _VERB.search(what))
+        )
+        return MemoryRequest("remember", what) if is_meant and is_stated and not _ADVICE.match(what) else None
+    if find("backward", core.text):
+        before = sentence.written[: core.offset]
         what = _strip(before) if len(before.split()) > _WORDS_BEFORE else _statements(sentences[:number])
         what = what or ("" if number else _statements(sentences[1:]))
-        is_own = is_back or "memor" in core or _OWN_WORD.search(what) is not None
-        return MemoryRequest("remember", what) if what and is_own else None
-    if (forward := find("forward", core)) is not None:
-        what = _strip(sentence.written[offset + forward.end() :]) or _statements(sentences[number + 1 :])
         return MemoryRequest("remember", what) if what else None
-    return MemoryRequest("remember", _strip(sentence.written[offset:])) if find("standing", core) else None
+    return None
 
 
-def _forget(sentences: Sequence[_Sentence], number: int, offset: int, core: str) -> MemoryRequest | None:
+def _continued(sentences: Sequence[_Sentence], number: int, core: _Core, match: re.Match[str]) -> str:
+    """Return what to remember: at the beginning of a message, the statements that follow are part of it."""
     sentence = sentences[number]
-    if (fact := find("forget fact", core)) is not None:
-        return MemoryRequest("forget", sentence.cut(fact, offset))
-    for match in find_all("forget", core):
-        what = _REASON.sub("", sentence.cut(match, offset))
-        if what and not _BACK.match(what):
+    if number or not core.is_first:
+        return sentence.cut(match, core.offset)
+    parts = [sentence.written[core.offset + match.start("what") :].strip()]
+    for following in sentences[1:]:
+        if following.is_question or not _SUBJECT.match(following.plain.lstrip()):
+            break
+        parts.append(following.written.strip())
+    return _strip(" ".join(parts))
+
+
+def _forget(sentences: Sequence[_Sentence], number: int, core: _Core) -> MemoryRequest | None:
+    sentence = sentences[number]
+    if (fact := find("forget fact", core.text)) is not None:
+        what = sentence.cut(fact, core.offset)
+        is_stated = "fact" in fact.group() or _STATEMENT.match(what) is not None
+        is_now = _NOT_NOW.search(sentence.plain, 0, core.offset + fact.start("what")) is None
+        is_talk = _JUST_SAID.match(what) or _A_WHILE.search(what) or _ORDER.search(what)
+        return MemoryRequest("forget", what) if is_stated and is_now and not is_talk else None
+    if _NOT_NOW.search(sentence.plain):
+        return None
+    matches = [*find_all("forget", core.text)]
+    if _TALK.search(sentence.plain, 0, core.offset) is None:
+        # In other words: "Forget the port, focus on the login."
+        matches += find_all("forget alone", core.text) if _is_alone(sentences, number) else ()
+        matches += find_all("forget own", core.text)
+    for match in matches:
+        what = _REASON.sub("", sentence.cut(match, core.offset))
+        if what and not _is_elsewhere(what, core.text[match.end() :]) and not _JUST_SAID.match(what):
             return MemoryRequest("forget about", what)
-    if (within := find("forget within", core)) is not None:
-        return MemoryRequest("forget about", sentence.cut(within, offset))
-    back = find("forget back", core)
+    back = find("forget back", core.text)
     return None if back is None else _forget_held(sentences, number, is_certain=back["memory"] is not None)
+
+
+def _is_elsewhere(what: str, rest: str) -> bool:
+    """Return whether what to forget, or the clause or order after it, is about a text, a file or a program."""
+    clause, _, _ = rest.partition(",")
+    return any(map(_ELSEWHERE.search, (what, clause))) or _ORDER.match(rest, len(clause)) is not None
+
+
+def _is_alone(sentences: Sequence[_Sentence], number: int) -> bool:
+    """Return whether a message says only one sentence, and greetings."""
+    others = [each for each in sentences if each is not sentences[number]]
+    return sentences[0].is_whole and all(len(each.plain.split()) <= _GREETING_WORDS for each in others)
 
 
 def _forget_held(sentences: Sequence[_Sentence], number: int, *, is_certain: bool) -> MemoryRequest | None:
@@ -221,17 +314,16 @@ def _forget_held(sentences: Sequence[_Sentence], number: int, *, is_certain: boo
         if match is not None and (is_certain or match["told"] is None):
             what = _REASON.sub("", sentence.cut(match))
             return MemoryRequest("forget" if _OWN_STATEMENT.match(what) else "forget about", what) if what else None
-    before = sentences[number - 1] if number else None
-    if is_certain and before is not None and not before.is_question and _OWN_WORD.search(before.plain):
-        return MemoryRequest("forget", _strip(before.written))
     return None
 
 
-def _query(core: str) -> MemoryRequest | None:
-    if find("asking", core) is None:
+def _query(core: str, *, is_last: bool) -> MemoryRequest | None:
+    if (asked := find("preferences", core)) is not None:
+        return MemoryRequest("preferences", _strip(asked["what"]))
+    if (asked := find("recall", core) or (find("recall own", core) if is_last else None)) is not None:
+        return MemoryRequest("query", _strip(asked["what"]))
+    if find("asking", core) is None or find("deletion", core):
         return None
-    if (preferences := find("preferences", core)) is not None:
-        return MemoryRequest("query", preferences["what"])
     if not (find("knows", core) or (find("of memory", core) and find("own", core))):
         return None
     topics = [match["what"] for match in _TOPIC.finditer(core)]
@@ -253,25 +345,23 @@ def _foreign(sentences: Sequence[_Sentence], number: int) -> MemoryRequest | Non
 
 def _chinese(sentences: Sequence[str], number: int, *, is_question: bool) -> MemoryRequest | None:
     text = sentences[number]
-    is_open = find("zh open", text) is not None
-    if not is_open and (forget := find("zh forget", text)):
-        return MemoryRequest("forget about", forget["what"])
-    if not is_open and not is_question and (thing := find("zh forget thing", text.rstrip(_EDGES))):
-        return MemoryRequest("forget", thing["what"])
+    if not is_question or find("zh please", text):
+        for table, kind in {"zh forget": "forget about", "zh forget thing": "forget"}.items():
+            if match := find(table, text.rstrip(_EDGES)):
+                return MemoryRequest(kind, match["what"])
     if find("zh preferences", text):
         return MemoryRequest("preferences")
     recall = find("zh recall", text)
     if recall is not None and (is_question or find("zh asked", text)):
         return MemoryRequest("query", _ZH_TALK.sub("", recall.group()))
-    if is_open or (is_question and find("zh please", text) is None):
+    if find("zh open", text) or (is_question and find("zh please", text) is None):
         return None
-    if find("zh to memory", text) is None and (backward := find("zh remember before", text)):
+    if backward := find("zh remember before", text):
         before = text[: backward.start()].strip("\uff0c, ") if backward.start() > _CHARS_BEFORE else ""
         if what := before or "".join(sentences[:number]):
             return MemoryRequest("remember", what)
-    for table in ("zh to memory", "zh held", "zh remember", "zh never forget"):
-        if match := find(table, text):
-            return MemoryRequest("remember", match["what"])
+    if match := find("zh remember", text):
+        return MemoryRequest("remember", match["what"])
     standing = find("zh standing", text)
     return None if standing is None or is_question else MemoryRequest("remember", standing.group())
 
@@ -295,8 +385,11 @@ def _japanese(sentences: Sequence[str], number: int, *, is_question: bool) -> Me
     before, after = "".join(sentences[:number]), "".join(sentences[number + 1 :])
     if before and not after and find("ja kept", text.strip(_EDGES)):
         return MemoryRequest("remember", before)
-    if match := find("ja remember", text):
-        return _japanese_remember(match, before, after, is_question=is_question)
+    match = find("ja remember", text)
+    if match is not None and find("ja not", match.group()) and not is_question:
+        return None
+    if match is not None and (request := _japanese_remember(match, before, after)):
+        return request
     if match := find("ja remember after", text + after):
         return MemoryRequest("remember", match["what"])
     standing = find("ja standing", text)
@@ -305,14 +398,10 @@ def _japanese(sentences: Sequence[str], number: int, *, is_question: bool) -> Me
     return MemoryRequest("remember", before + text if find("ja back", standing.group()) else standing.group())
 
 
-def _japanese_remember(match: re.Match[str], before: str, after: str, *, is_question: bool) -> MemoryRequest | None:
+def _japanese_remember(match: re.Match[str], before: str, after: str) -> MemoryRequest | None:
     what = match["what"]
-    if find("ja not", match.group()) and not is_question:
-        return None
-    if (after or before) and find("ja filler", what):
-        return MemoryRequest("remember", after or before)
+    if find("ja filler", what):
+        return MemoryRequest("remember", after or before) if after or before else None
+    if before and what.endswith(("ので", "から")):
+        what = before + what
     return MemoryRequest("remember", before if before and find("ja this", what) else what)
-
-
-_TOPIC: Final = re.compile(pattern("<topic word>"))
-_ZH_TALK: Final = re.compile(pattern("<zh talk>"))

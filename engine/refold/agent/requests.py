@@ -95,7 +95,7 @@ class _Sentence(NamedTuple):
         return _strip(self.written[offset + start : offset + end])
 
 
-class _Core(NamedTuple):
+class _Opening(NamedTuple):
     """A place in a sentence where a request can begin: after introductory words, and words that ask for it."""
 
     offset: int
@@ -186,7 +186,7 @@ def _statements(sentences: Sequence[_Sentence]) -> str:
     return _strip(" ".join(text for text in statements if len(text.split()) > _GREETING_WORDS))
 
 
-def _cores(sentence: _Sentence) -> Iterator[_Core]:
+def _cores(sentence: _Sentence) -> Iterator[_Opening]:
     """Yield where a request can begin in a sentence; in one with a condition, only at its start."""
     plain = sentence.plain
     first = len(plain) - len(plain.lstrip(" ("))
@@ -196,7 +196,7 @@ def _cores(sentence: _Sentence) -> Iterator[_Core]:
         ask = _ASK.match(plain, begin)
         begin = begin if ask is None else ask.end()
         is_introduced = lead is not None or ask is not None
-        yield _Core(begin, plain[begin:], ask is not None, is_introduced, sentence.is_whole and start == first)
+        yield _Opening(begin, plain[begin:], ask is not None, is_introduced, sentence.is_whole and start == first)
         if _CONDITION.match(plain, begin):
             return
 
@@ -230,7 +230,7 @@ def _english(sentences: Sequence[_Sentence], number: int) -> MemoryRequest | Non
     return None
 
 
-def _remember(sentences: Sequence[_Sentence], number: int, core: _Core) -> MemoryRequest | None:
+def _remember(sentences: Sequence[_Sentence], number: int, core: _Opening) -> MemoryRequest | None:
     sentence = sentences[number]
     if any(_PLAY.search(each.plain) for each in sentences):
         return None
@@ -242,7 +242,7 @@ def _remember(sentences: Sequence[_Sentence], number: int, core: _Core) -> Memor
     match = find("note", core.text) if core.is_first and _ORDER.search(core.text) is None else None
     match = match or find("remember", core.text) or (find("remember own", core.text) if is_own else None)
     if match is not None:
-        phrase, what = match.group()[: match.start("what")], _continued(sentences, number, core, match)
+        phrase, what = match.group()[: match.start("what")], _with_following(sentences, number, core, match)
         is_meant = number == 0 or core.is_introduced or is_own or ":" in phrase
         is_stated = (
             not phrase.endswith("that ")
@@ -258,7 +258,7 @@ def _remember(sentences: Sequence[_Sentence], number: int, core: _Core) -> Memor
     return None
 
 
-def _continued(sentences: Sequence[_Sentence], number: int, core: _Core, match: re.Match[str]) -> str:
+def _with_following(sentences: Sequence[_Sentence], number: int, core: _Opening, match: re.Match[str]) -> str:
     """Return what to remember: at the beginning of a message, the statements that follow are part of it."""
     sentence = sentences[number]
     if number or not core.is_first:
@@ -271,7 +271,7 @@ def _continued(sentences: Sequence[_Sentence], number: int, core: _Core, match: 
     return _strip(" ".join(parts))
 
 
-def _forget(sentences: Sequence[_Sentence], number: int, core: _Core) -> MemoryRequest | None:
+def _forget(sentences: Sequence[_Sentence], number: int, core: _Opening) -> MemoryRequest | None:
     sentence = sentences[number]
     if (fact := find("forget fact", core.text)) is not None:
         what = sentence.cut(fact, core.offset)

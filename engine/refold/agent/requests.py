@@ -157,16 +157,17 @@ def _sentences(text: str) -> list[_Sentence]:
     sentences, start = list[_Sentence](), 0
     for end, following in [*(match.span() for match in _END.finditer(plain)), (len(plain), len(plain))]:
         colon = _COLON.search(plain, start, end)
-        is_text = colon is not None and _MEMORY_WORD.search(plain, start, colon.start()) is None
-        sentence = plain[start : colon.start() if is_text and colon else end].rstrip(" )\uff09")
+        if colon is not None and _MEMORY_WORD.search(plain, start, colon.start()):
+            colon = None
+        sentence = plain[start : end if colon is None else colon.start()].rstrip(" )\uff09")
         if sentence:
             tag = _TAG.search(sentence[-_TAG_CHARS:])
             length = len(sentence) - (0 if tag is None else len(tag.group()))
             is_question = tag is None and sentence[-1] in _QUESTION_ENDS
             span = slice(start, start + length)
             sentences.append(_Sentence(plain[span], text[span], is_question, is_whole and not sentences))
-        if is_text:
-            break
+        if colon is not None:
+            break  # A text follows.
         start = following
     return sentences if len(sentences) <= _SENTENCES_MAX else []
 
@@ -186,7 +187,7 @@ def _statements(sentences: Sequence[_Sentence]) -> str:
     return _strip(" ".join(text for text in statements if len(text.split()) > _GREETING_WORDS))
 
 
-def _cores(sentence: _Sentence) -> Iterator[_Opening]:
+def _openings(sentence: _Sentence) -> Iterator[_Opening]:
     """Yield where a request can begin in a sentence; in one with a condition, only at its start."""
     plain = sentence.plain
     first = len(plain) - len(plain.lstrip(" ("))
@@ -207,63 +208,63 @@ def _asks_to_withhold(sentences: Sequence[_Sentence], number: int) -> bool:
         return find("zh withhold", plain) is not None or find("ja withhold", plain) is not None
     if find("withheld", plain) and _OF_THIS.search(plain) and not _ASKING.match(plain):
         return True
-    for core in _cores(sentences[number]):
-        match = find("withhold", core.text)
-        if match and (core.is_asked or not is_question or core.text[match.end() :].strip(_EDGES)):
+    for opening in _openings(sentences[number]):
+        match = find("withhold", opening.text)
+        if match and (opening.is_asked or not is_question or opening.text[match.end() :].strip(_EDGES)):
             return True
         # "Save" and "record" are said of files, too: these need a statement of one's own beside them.
-        own = find("withhold own", core.text)
+        own = find("withhold own", opening.text)
         beside = [each.plain for each in sentences if each is not sentences[number]]
-        if own and any(map(_OWN_STATEMENT.match, [plain, core.text[own.end() :], *beside])):
+        if own and any(map(_OWN_STATEMENT.match, [plain, opening.text[own.end() :], *beside])):
             return True
     return False
 
 
 def _english(sentences: Sequence[_Sentence], number: int) -> MemoryRequest | None:
-    for core in _cores(sentences[number]):
+    for opening in _openings(sentences[number]):
         request = None
-        if core.is_asked or not sentences[number].is_question:
-            request = _forget(sentences, number, core) or _remember(sentences, number, core)
-        request = request or _query(core.text, is_last=number == len(sentences) - 1)
+        if opening.is_asked or not sentences[number].is_question:
+            request = _forget(sentences, number, opening) or _remember(sentences, number, opening)
+        request = request or _query(opening.text, is_last=number == len(sentences) - 1)
         if request is not None:
             return request
     return None
 
 
-def _remember(sentences: Sequence[_Sentence], number: int, core: _Opening) -> MemoryRequest | None:
+def _remember(sentences: Sequence[_Sentence], number: int, opening: _Opening) -> MemoryRequest | None:
     sentence = sentences[number]
     if any(_PLAY.search(each.plain) for each in sentences):
         return None
-    is_advice = _TALK.search(sentence.plain, 0, core.offset) is not None
-    if find("standing", core.text) or (core.is_first and not is_advice and find("rule", core.text)):
-        is_rule = not (_NO_RULE.search(core.text) or _LAUGH.search(sentences[-1].plain))
-        return MemoryRequest("remember", _strip(sentence.written[core.offset :])) if is_rule else None
-    is_own = _OWN_WORD.search(core.text) is not None
-    match = find("note", core.text) if core.is_first and _ORDER.search(core.text) is None else None
-    match = match or find("remember", core.text) or (find("remember own", core.text) if is_own else None)
+    is_advice = _TALK.search(sentence.plain, 0, opening.offset) is not None
+    if find("standing", opening.text) or (opening.is_first and not is_advice and find("rule", opening.text)):
+        is_rule = not (_NO_RULE.search(opening.text) or _LAUGH.search(sentences[-1].plain))
+        return MemoryRequest("remember", _strip(sentence.written[opening.offset :])) if is_rule else None
+    is_own = _OWN_WORD.search(opening.text) is not None
+    match = find("note", opening.text) if opening.is_first and _ORDER.search(opening.text) is None else None
+    match = match or find("remember", opening.text) or (find("remember own", opening.text) if is_own else None)
     if match is not None:
-        phrase, what = match.group()[: match.start("what")], _with_following(sentences, number, core, match)
-        is_meant = number == 0 or core.is_introduced or is_own or ":" in phrase
+        phrase, what = match.group()[: match.start("what")], _with_following(sentences, number, opening, match)
+        is_meant = number == 0 or opening.is_introduced or is_own or ":" in phrase
         is_stated = (
             not phrase.endswith("that ")
             or phrase.lower().startswith("note")
             or bool(_STATEMENT.match(what) or _VERB.search(what))
         )
         return MemoryRequest("remember", what) if is_meant and is_stated and not _ADVICE.match(what) else None
-    if find("backward", core.text):
-        before = sentence.written[: core.offset]
+    if find("backward", opening.text):
+        before = sentence.written[: opening.offset]
         what = _strip(before) if len(before.split()) > _WORDS_BEFORE else _statements(sentences[:number])
         what = what or ("" if number else _statements(sentences[1:]))
         return MemoryRequest("remember", what) if what else None
     return None
 
 
-def _with_following(sentences: Sequence[_Sentence], number: int, core: _Opening, match: re.Match[str]) -> str:
+def _with_following(sentences: Sequence[_Sentence], number: int, opening: _Opening, match: re.Match[str]) -> str:
     """Return what to remember: at the beginning of a message, the statements that follow are part of it."""
     sentence = sentences[number]
-    if number or not core.is_first:
-        return sentence.cut(match, core.offset)
-    parts = [sentence.written[core.offset + match.start("what") :].strip()]
+    if number or not opening.is_first:
+        return sentence.cut(match, opening.offset)
+    parts = [sentence.written[opening.offset + match.start("what") :].strip()]
     for following in sentences[1:]:
         if following.is_question or not _SUBJECT.match(following.plain.lstrip()):
             break
@@ -271,27 +272,26 @@ def _with_following(sentences: Sequence[_Sentence], number: int, core: _Opening,
     return _strip(" ".join(parts))
 
 
-def _forget(sentences: Sequence[_Sentence], number: int, core: _Opening) -> MemoryRequest | None:
+def _forget(sentences: Sequence[_Sentence], number: int, opening: _Opening) -> MemoryRequest | None:
     sentence = sentences[number]
-    if (fact := find("forget fact", core.text)) is not None:
-        what = sentence.cut(fact, core.offset)
+    if (fact := find("forget fact", opening.text)) is not None:
+        what = sentence.cut(fact, opening.offset)
         is_stated = "fact" in fact.group() or _STATEMENT.match(what) is not None
-        is_now = _NOT_NOW.search(sentence.plain, 0, core.offset + fact.start("what")) is None
+        is_now = _NOT_NOW.search(sentence.plain, 0, opening.offset + fact.start("what")) is None
         is_talk = _JUST_SAID.match(what) or _A_WHILE.search(what) or _ORDER.search(what)
         return MemoryRequest("forget", what) if is_stated and is_now and not is_talk else None
     if _NOT_NOW.search(sentence.plain):
         return None
-    matches = [*find_all("forget", core.text)]
-    if _TALK.search(sentence.plain, 0, core.offset) is None:
+    matches = [*find_all("forget", opening.text)]
+    if _TALK.search(sentence.plain, 0, opening.offset) is None:
         # In other words: "Forget the port, focus on the login."
-        matches += find_all("forget alone", core.text) if _is_alone(sentences, number) else ()
-        matches += find_all("forget own", core.text)
+        matches += find_all("forget alone", opening.text) if _is_alone(sentences, number) else ()
+        matches += find_all("forget own", opening.text)
     for match in matches:
-        what = _REASON.sub("", sentence.cut(match, core.offset))
-        if what and not _is_elsewhere(what, core.text[match.end() :]) and not _JUST_SAID.match(what):
+        what = _REASON.sub("", sentence.cut(match, opening.offset))
+        if what and not _is_elsewhere(what, opening.text[match.end() :]) and not _JUST_SAID.match(what):
             return MemoryRequest("forget about", what)
-    back = find("forget back", core.text)
-    return None if back is None else _forget_held(sentences, number, is_certain=back["memory"] is not None)
+    return None
 
 
 def _is_elsewhere(what: str, rest: str) -> bool:
@@ -306,27 +306,16 @@ def _is_alone(sentences: Sequence[_Sentence], number: int) -> bool:
     return sentences[0].is_whole and all(len(each.plain.split()) <= _GREETING_WORDS for each in others)
 
 
-def _forget_held(sentences: Sequence[_Sentence], number: int, *, is_certain: bool) -> MemoryRequest | None:
-    """Return the request to forget what a sentence, or the one before it, says is remembered."""
-    for sentence in reversed(sentences[max(number - 1, 0) : number + 1]):
-        match = find("held", sentence.plain)
-        # "I said the logo is too big. Drop it." does not speak of the memory.
-        if match is not None and (is_certain or match["told"] is None):
-            what = _REASON.sub("", sentence.cut(match))
-            return MemoryRequest("forget" if _OWN_STATEMENT.match(what) else "forget about", what) if what else None
-    return None
-
-
-def _query(core: str, *, is_last: bool) -> MemoryRequest | None:
-    if (asked := find("preferences", core)) is not None:
+def _query(opening: str, *, is_last: bool) -> MemoryRequest | None:
+    if (asked := find("preferences", opening)) is not None:
         return MemoryRequest("preferences", _strip(asked["what"]))
-    if (asked := find("recall", core) or (find("recall own", core) if is_last else None)) is not None:
+    if (asked := find("recall", opening) or (find("recall own", opening) if is_last else None)) is not None:
         return MemoryRequest("query", _strip(asked["what"]))
-    if find("asking", core) is None or find("deletion", core):
+    if find("asking", opening) is None or find("deletion", opening):
         return None
-    if not (find("knows", core) or (find("of memory", core) and find("own", core))):
+    if not (find("knows", opening) or (find("of memory", opening) and find("own", opening))):
         return None
-    topics = [match["what"] for match in _TOPIC.finditer(core)]
+    topics = [match["what"] for match in _TOPIC.finditer(opening)]
     others = [topic for topic in topics if not find("self", topic)]
     is_whole = len(others) < len(topics) and find("self", topics[0]) and not (others and others[-1].startswith("my "))
     return MemoryRequest("query", "" if is_whole or not others else _strip(others[-1]))
@@ -404,4 +393,4 @@ def _japanese_remember(match: re.Match[str], before: str, after: str) -> MemoryR
         return MemoryRequest("remember", after or before) if after or before else None
     if before and what.endswith(("ので", "から")):
         what = before + what
-    return MemoryRequest("remember", before if before and find("ja this", what) else what)
+    return MemoryRequest("remember", what)

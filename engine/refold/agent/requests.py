@@ -57,7 +57,9 @@ _OWN_STATEMENT: Final = re.compile(pattern(r"[ .!:,]{0,3}(?:but |and |that )?<me
 _SUBJECT: Final = re.compile(pattern("<subject>|(?-i:[A-Z])[a-z]{1,20} <verb>"))
 _STATEMENT: Final = re.compile(pattern("<statement>"))
 _VERB: Final = re.compile(pattern(r"\b(?:am\b|<verb>)"))
-_ADVICE: Final = re.compile(pattern(r"(?:you(?:'re)?|what|where|how|who|when)\b"))  # No fact of the one who says it.
+_ADVICE: Final = re.compile(
+    pattern(r"(?:you(?:'re)?|what|where|how|who|when)\b|<just said>")
+)  # No fact of the one who says it.
 _NO_RULE: Final = re.compile(
     pattern(r"\b(?:why|how|which|who|where|did|does|was|were|said|says|wrong|fails?|breaks?)\b")
 )
@@ -334,7 +336,8 @@ def _foreign(sentences: Sequence[_Sentence], number: int) -> MemoryRequest | Non
 
 def _chinese(sentences: Sequence[str], number: int, *, is_question: bool) -> MemoryRequest | None:
     text = sentences[number]
-    if not is_question or find("zh please", text):
+    is_open = find("zh open", text) is not None
+    if not is_open and (not is_question or find("zh please", text)):
         for table, kind in {"zh forget": "forget about", "zh forget thing": "forget"}.items():
             if match := find(table, text.rstrip(_EDGES)):
                 return MemoryRequest(kind, match["what"])
@@ -343,7 +346,7 @@ def _chinese(sentences: Sequence[str], number: int, *, is_question: bool) -> Mem
     recall = find("zh recall", text)
     if recall is not None and (is_question or find("zh asked", text)):
         return MemoryRequest("query", _ZH_TALK.sub("", recall.group()))
-    if find("zh open", text) or (is_question and find("zh please", text) is None):
+    if is_open or (is_question and find("zh please", text) is None):
         return None
     if backward := find("zh remember before", text):
         before = text[: backward.start()].strip("\uff0c, ") if backward.start() > _CHARS_BEFORE else ""

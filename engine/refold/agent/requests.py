@@ -286,7 +286,7 @@ def _forget(sentences: Sequence[_Sentence], number: int, opening: _Opening) -> M
         return None
     matches = [*find_all("forget", opening.text)]
     if _TALK.search(sentence.plain, 0, opening.offset) is None:
-        # In other words: "Forget the port, focus on the login."
+        # Without a word for the memory; "you can forget about the budget" is talk.
         matches += find_all("forget alone", opening.text) if _is_alone(sentences, number) else ()
         matches += find_all("forget own", opening.text)
     for match in matches:

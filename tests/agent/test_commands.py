@@ -167,6 +167,12 @@ FORGOTTEN_SUBJECTS += [
     ("Can you delete all memories of my dog?", "my dog"),
 ]
 WITHHELD = [
+    # Alone in the last paragraph, and at the start of a text that is long or pasted.
+    "I am pregnant.\n\nPlease don't remember this.",
+    "Off the record, " + "my sister has left her husband, who drinks. " * 60,
+    "Don't remember this:\n```\nthe plan\n```\nWhat do you think?",
+    "Please don't save this message.\n\n" + "My sister has left her husband, who drinks. " * 60,
+    "My sister has left her husband, who drinks. " * 60 + "\n\nDon't remember any of this, please.",
     "Please don't remember this: my wife is pregnant.",
     "Don't save that I had a panic attack yesterday.",
     "Don\u2019t store this: I am looking for a job",
@@ -215,6 +221,8 @@ ASKED = [
     ("\u79c1\u306e\u597d\u307f\u306f\u4f55\u3067\u3059\u304b\uff1f", "", "preference"),
 ]
 NOTHING = [
+    "Fix this code:\n\nif x: pass\n\nDon't save the file.",
+    "Summarize:\n\nDear all,\nplease do not record the meeting.\n\nBest, Tom",
     # What was just said.
     *("Forget that plan.", "Forget that question", "Forget that idea and start over", "Forget that whole business."),
     *("Forget that, let's do something else", "Forget that. I like tea.", "Forget that plan, it is too long."),

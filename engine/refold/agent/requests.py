@@ -27,6 +27,7 @@ _PASTED: Final = re.compile(r"```|(?m:^[ \t]{0,8}>)")
 # After the first paragraph, or a line that ends in a comma, as mails begin with, another may be speaking.
 _PARAGRAPH: Final = re.compile("(?<![:\uff1a])\n[ \t\r]{0,9}\n|[,\uff0c][ \t\r]{0,9}\n")
 _THANKS_CHARS: Final = 40
+_REQUEST_CHARS: Final = 200  # More than a request not to remember what is before or after it.
 _GAP: Final = re.compile(r"(?<=\S)[ \t\u00a0]{2,80}(?=\S)")
 _QUOTED: Final = re.compile(pattern("<quoted>"))
 _QUOTE: Final = "□"  # Stands for each character of a quotation.
@@ -122,9 +123,21 @@ def find_request(text: str) -> MemoryRequest | None:
     sentences = _sentences(text)
     withheld = [_asks_to_withhold(sentences, number) for number in range(len(sentences))]
     found = None if True in withheld[:1] else _find_first(sentences[:1] if True in withheld else sentences, sentences)
-    if True in withheld and (found is None or found.kind != "remember"):
-        return MemoryRequest("withhold")
-    return found
+    is_withheld = True in withheld or _is_withheld_around(text.strip(), is_read=bool(sentences))
+    return MemoryRequest("withhold") if is_withheld and (found is None or found.kind != "remember") else found
+
+
+def _is_withheld_around(text: str, *, is_read: bool) -> bool:
+    """Return whether the last paragraph says nothing but that the text is not to be remembered.
+
+    Of a text that is not read, because it is long or pasted, the first sentence can say so too.
+    """
+    _, *later = _PARAGRAPH.split(text[-_CHARS_MAX:])
+    last = _sentences(later[-1]) if later and len(later[-1]) <= _REQUEST_CHARS else []
+    if last and all(_asks_to_withhold(last, number) for number in range(len(last))):
+        return True
+    first = [] if is_read else _sentences(_PASTED.split(text[:_REQUEST_CHARS])[0])[:1]
+    return any(_asks_to_withhold(first, number) for number in range(len(first)))
 
 
 def _find_first(looked_at: Sequence[_Sentence], sentences: Sequence[_Sentence]) -> MemoryRequest | None:

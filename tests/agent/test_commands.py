@@ -173,6 +173,8 @@ WITHHELD = [
     "Don't remember this:\n```\nthe plan\n```\nWhat do you think?",
     "Please don't save this message.\n\n" + "My sister has left her husband, who drinks. " * 60,
     "My sister has left her husband, who drinks. " * 60 + "\n\nDon't remember any of this, please.",
+    "My sister has left her husband, who drinks. " * 60 + "Please don't remember any of this.",
+    "My sister left him. " * 20 + "Don't remember this, please.",
     "Please don't remember this: my wife is pregnant.",
     "Don't save that I had a panic attack yesterday.",
     "Don\u2019t store this: I am looking for a job",

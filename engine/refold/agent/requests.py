@@ -130,14 +130,16 @@ def find_request(text: str) -> MemoryRequest | None:
 def _is_withheld_around(text: str, *, is_read: bool) -> bool:
     """Return whether the last paragraph says nothing but that the text is not to be remembered.
 
-    Of a text that is not read, because it is long or pasted, the first sentence can say so too.
+    Of a text that is not read, because it is long or pasted, its first or its last sentence can say so too.
     """
     _, *later = _PARAGRAPH.split(text[-_CHARS_MAX:])
     last = _sentences(later[-1]) if later and len(later[-1]) <= _REQUEST_CHARS else []
     if last and all(_asks_to_withhold(last, number) for number in range(len(last))):
         return True
-    first = [] if is_read else _sentences(_PASTED.split(text[:_REQUEST_CHARS])[0])[:1]
-    return any(_asks_to_withhold(first, number) for number in range(len(first)))
+    if is_read:
+        return False
+    ends = _sentences(_PASTED.split(text[:_REQUEST_CHARS])[0])[:1], _sentences(text[-_REQUEST_CHARS:])[-1:]
+    return any(_asks_to_withhold(end, number) for end in ends for number in range(len(end)))
 
 
 def _find_first(looked_at: Sequence[_Sentence], sentences: Sequence[_Sentence]) -> MemoryRequest | None:

@@ -297,11 +297,17 @@ def _without_request(text: str, content: frozenset[str]) -> str:
         return ""
     if not any(rank(request)) or _REFERRING.match(rest[0]):
         return text
+    pieces, place = list[str](), 0
     for sentence in sentences:
+        start = text.index(sentence, place)
+        end = start + len(sentence)
         if sentence is request or (_terms_of(sentence) and _terms_of(sentence) <= known):
-            before, _, after = text.partition(sentence)
-            text = before + after.lstrip(" ")
-    return text.strip()
+            pieces.append(text[place:start])
+            end += len(text) - end - len(text[end:].lstrip(" "))
+        else:
+            pieces.append(text[place:end])
+        place = end
+    return "".join((*pieces, text[place:])).strip()
 
 
 def _says_more(request: str, content: frozenset[str], known: frozenset[str]) -> bool:

@@ -46,8 +46,8 @@ BEFORE_TOOL: Final = "before_tool"
 AFTER_TOOL: Final = "after_tool"
 SESSION_END: Final = "session_end"
 COMPACTION: Final = "compaction"
-# Transient errors whose message says everything: a traceback adds nothing.
 _MESSAGE_CHARS: Final = 500  # More of an unexpected error's message is not shown to the user.
+# Transient errors whose message says everything: a traceback adds nothing.
 _EXPECTED: Final = (ProviderFailed, NoJson, EmbedderFailed, StoreBusy, StoreUnreachable)
 POINTS: Final = (SESSION_START, USER_MESSAGE, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, SESSION_END, COMPACTION)
 

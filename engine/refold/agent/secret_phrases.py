@@ -1,8 +1,8 @@
 """Secrets that people give away in sentences: passwords, PINs, codes of doors and messages, cards and phrases. Pure.
 
 A value counts where words of one of ten languages lead up to it, and its shape is not that of an ordinary word, a
-placeholder or code. Whatever surrounds a word is looked at within a bound, so that the time is in
-proportion to the text.
+placeholder or code. Whatever surrounds a word is looked at within a bound, so that the time is in proportion to the
+text.
 """
 
 import re

@@ -45,7 +45,9 @@ SILENCE_SECONDS: Final = 300
 them several times, for up to 15 s each, and opening is tried for 60 s."""
 STACKS_SECONDS: Final = 1.0
 """For writing the stacks of a process that is silent."""
-SETTLED_SECONDS: Final = 60.0
+LAG_SECONDS: Final = 60.0
+"""A replica that was stopped answers before it hears what was erased, and then takes it in."""
+LOOKS: Final = 60
 MARK: Final = re.compile(r"<[^>]+>")
 
 
@@ -210,12 +212,12 @@ def _kill_one(loop: Loop, lines: list[Said], tally: Tally) -> None:
 
 
 def _wait(heard: threading.Condition, processes: Sequence[Process], enough: Callable[[], bool]) -> None:
+    is_heard = True
     with heard:
-        while not enough():
-            if not heard.wait(SILENCE_SECONDS):
-                break
-        else:
-            return
+        while is_heard and not enough():
+            is_heard = heard.wait(SILENCE_SECONDS)
+    if is_heard:
+        return
     stacks = "\n".join(process.stacks() for process in processes)
     raise AssertionError(f"not there, and no process wrote a line for {SILENCE_SECONDS} seconds:\n{stacks}")
 
@@ -247,7 +249,7 @@ def _findings(loop: Loop, lines: list[Said], tally: Tally) -> Iterator[str]:
             answered(each.refresh)
         yield from judge.remains(Path(copies or path), texts)
         if copies:
-            yield from _settled(lambda: answered(lambda: list(_server_findings(path, texts))))
+            yield from _last_findings(lambda: answered(lambda: list(_server_findings(path, texts))))
         head = memory.head
         yield from answered(lambda: judge.unwritable(memory, head))
     tally.events = len(events)
@@ -268,11 +270,13 @@ def _finished(path: str, copies: str) -> Memory:
         memory.close()
 
 
-def _settled(find: Callable[[], list[str]]) -> list[str]:
-    """Look again while there is a finding: a replica that was stopped answers before it hears what was erased."""
-    until = time.monotonic() + SETTLED_SECONDS
-    while (findings := find()) and time.monotonic() < until:
-        time.sleep(SETTLED_SECONDS / 60)
+def _last_findings(find: Callable[[], list[str]]) -> list[str]:
+    """Return what is still found once every replica had time to take in what was erased."""
+    findings = find()
+    for _ in range(LOOKS if findings else 0):
+        time.sleep(LAG_SECONDS / LOOKS)
+        if not (findings := find()):
+            break
     return findings
 
 

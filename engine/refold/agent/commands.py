@@ -66,7 +66,7 @@ def detect_memory_command(text: str) -> MemoryCommand | None:
       "forget about ..." as the whole message. Nothing is forgotten on a condition or "for now".
     - Look up: "what do you remember about ...", "what are my preferences". About oneself, it asks for everything.
     - Withhold, which goes before all but a "remember" at the beginning: "don't remember this", "keep this out of your
-      memory", "off the record"; also at the start of a longer text, and as a last paragraph of its own.
+      memory", "off the record"; also at the start or end of a longer text, and as a last paragraph of its own.
 
     Raises `InvalidInput` if the message is not text, and `LimitExceeded` if it is over `VALUE_BYTES_MAX`.
 

@@ -298,6 +298,33 @@ def test_the_line_of_what_is_active(client: TestClient, memory: Memory) -> None:
     assert re.search(r"Active: harbour-skill \| [1-9]\d* memories", text)
 
 
+def test_a_session_whose_context_was_erased_is_shown(client: TestClient, memory: Memory) -> None:
+    chat = memory.conversation("trip")
+    memory.show(memory.context(chat, query="harbour?", skills=[("harbour-skill", "Body.", 2.0)]))
+    assert "✦" in shown(client, "/sessions/trip").text
+    contexts = [stamp.seq for event, stamp in chat.events() if type(event).__name__ == "ContextShown"]
+    memory.erase(contexts)
+    page = client.get("/sessions/trip")
+    assert page.status_code == 200, page.text
+    assert "✦" not in page.text
+    chat.erase(forks="erase")
+    for session in (name for name in memory.conversations() if name.startswith("erased")):
+        paths = (f"/sessions/{session}", f"/sessions/{session}/moment", f"/api/sessions/{session}")
+        assert [client.get(path).status_code for path in paths] == [200, 200, 200]
+
+
+def test_a_session_links_to_nothing_from_before_it_began(client: TestClient, memory: Memory) -> None:
+    began = next(memory.conversation("trip-2").events()).stamp.seq
+    for at in (began - 1, began):
+        page = shown(client, f"/sessions/trip-2?at={at}")
+        links = [str(link["href"]) for link in page.all("a") if str(link["href"]).startswith("/api/sessions/")]
+        assert links == [f"/api/sessions/trip-2?at={at}"] * (at == began)
+        assert all(client.get(link).status_code == 200 for link in links)
+        assert (f"refold show trip-2 --at {at}" in page.text) == (at == began)
+        forks = [str(form["action"]) for form in page.all("form") if str(form["action"]).endswith("/fork")]
+        assert forks == ["/sessions/trip-2/fork"] * (at == began)
+
+
 # Questions.
 
 

@@ -112,6 +112,7 @@ def _moment_values(site: Site, request: Request) -> dict[str, Any]:
         "board_url": f"/board?{urlencode({'session_id': session} | ({} if given is None else {'at': given}))}",
         "classes": views.TRACK_CLASSES,
         "evictions": EVICTIONS,
+        "has_begun": bool(chat.version),
         "project": chat.project if chat.version else live.project,
         "version": live.version,
     }
@@ -136,10 +137,13 @@ def _session(site: Site, request: Request) -> Response:
 
 
 def _context_contents(memory: Memory, context: int) -> tuple[list[str], int]:
-    """Return the names of the skills and the number of memories in the context that was last shown."""
+    """Return the names of the skills and the number of memories in the context that was last shown, if not erased."""
     if not context:
         return [], 0
-    event: Any = memory.event(context).event
+    event: Any
+    event, stamp = memory.event(context)
+    if stamp.erased:
+        return [], 0
     return [str(name) for name, _, _ in views.context_skills(event)], len(event.ids)
 
 

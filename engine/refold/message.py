@@ -4,7 +4,8 @@ Lists and dicts inside a message are stored as msgpack bytes and decoded at each
 the engine. Pure.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from types import NoneType
 from typing import Any, ClassVar, Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -352,6 +353,7 @@ def message_event(
     if tool_calls is not None and role != "assistant":
         raise InvalidInput(f"a {role} message has tool_calls; only an assistant message makes calls")
     calls = None if tool_calls is None else checks.json_objects(tool_calls, "tool_calls")
+    _check_texts(blocks or ())
     packed_blocks = None if blocks is None else checks.packed_json(blocks, "content")
     packed_calls = None if calls is None else checks.packed_json(calls, "tool_calls")
     if not isinstance(tokens, int):
@@ -373,6 +375,23 @@ def message_event(
         packed_calls,
         None if metadata is None else checks.json_object(metadata, "metadata"),
     )
+
+
+_TEXT_BLOCKS: Final = ("text", "input_text", "output_text")
+
+
+def _check_texts(blocks: Sequence[dict[str, Any]]) -> None:
+    """Raise ``InvalidInput`` for a text block without a text, or an empty block: both are mistakes of the caller.
+
+    Other blocks are kept as given: providers add types, frameworks have their own, and data sets leave media out.
+    """
+    for number, block in enumerate(blocks, 1):
+        is_text = block.get("type") in _TEXT_BLOCKS
+        if not block or (is_text and not isinstance(block.get("text", 0), (str, NoneType))):
+            raise InvalidInput(
+                f"block {number} of content is {checks.brief(block)}, which has no text; "
+                f'give {{"type": "text", "text": "..."}}, or leave the block out'
+            )
 
 
 def _call_ids(role: object, calls: list[dict[str, Any]], blocks: list[dict[str, Any]]) -> tuple[str, ...]:

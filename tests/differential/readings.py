@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
-import pytest
-
-from refold import Board, Conversation, Hits, InvalidInput, Journal, Memory, Message, Project, Snapshot
+from refold import Board, Conversation, Hits, Journal, Memory, Message, Project, Snapshot
 from refold.evaluation.retrieval import BASELINES
 from refold.memory import Files, SessionMemory, Table
 from refold.memory.wires import NO_RESULT
@@ -149,15 +147,7 @@ def check_window(chat: Conversation, model: Model, at: int | None = None) -> Non
     assert chat.token_count() == state.tokens
     assert chat.window_tokens == (state.budget if state.opened else model.budget)
     assert chat.eviction == "fifo"
-    try:
-        request = request_of(lines)
-    except InvalidInput:
-        with pytest.raises(
-            InvalidInput, match="has a block of type 'tool_use' as part 1, for which openai has no place"
-        ):
-            chat.messages()
-    else:
-        assert chat.messages() == request
+    assert chat.messages() == request_of(lines)
 
 
 def _shown(message: Message) -> dict[str, Any]:
@@ -169,11 +159,14 @@ def _told(line: Line, committed: int) -> dict[str, Any]:
     return told if line.seq <= committed else told | dict.fromkeys(STAMPED)
 
 
+_MISPLACED = {"type": "text", "text": "(a block of type 'tool_use', which no provider takes here)"}
+
+
 def request_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What OpenAI is sent: what has something to say, each with the results of its calls, the last of each.
 
     Calls are in the lines' fields or in blocks, and get ids of their own where two are the same, and a name where they
-    have none. A call in a message of another role than the assistant is refused.
+    have none. A call in a message of another role than the assistant, or in a result, is named.
     """
     turns: list[tuple[dict[str, Any], list[Any]]] = []  # Each with its calls: the id, the name, and the result.
     makers: dict[str, list[Any]] = {}
@@ -190,11 +183,11 @@ def request_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 if call is not None:
                     call[2] = (said, name)
         made = [[block["id"], ""] for block in blocks if block.get("type") == "tool_use"]
-        if made and role not in {"assistant", "tool", "function"}:
-            raise InvalidInput("a call of no assistant")
+        misplaced = [_MISPLACED for _ in made] if role not in {"assistant", "tool", "function"} else []
         made += [[call["id"], call["function"]["name"]] for call in line["tool_calls"] or ()]
         calls = [[*call, None] for call in made if role == "assistant"]
         says = content if isinstance(content, str) and content.strip() and role not in {"tool", "function"} else None
+        says = misplaced or says
         if calls or says:
             named = {} if line["name"] is None else {"name": line["name"]}
             turns.append(({"role": role, "content": says} | named, calls))
@@ -220,11 +213,11 @@ def _messages_of(turns: list[tuple[dict[str, Any], list[Any]]]) -> list[dict[str
             if result is None and message is turns[-1][0]:
                 continue
             said, name = (NO_RESULT, None) if result is None else result
-            if isinstance(said, list) and any("id" in block for block in said):
-                raise InvalidInput("a call in a result")
-            shown = (
-                [{"type": "text", "text": block["text"]} for block in said] if isinstance(said, list) else said or ""
-            )
+            blocks = [
+                _MISPLACED if "id" in block else {"type": "text", "text": block["text"]}
+                for block in (said if isinstance(said, list) else ())
+            ]
+            shown = blocks if isinstance(said, list) else said or ""
             named = {} if name is None else {"name": name}
             request.append({"role": "tool", "content": shown, "tool_call_id": call_id} | named)
     return request

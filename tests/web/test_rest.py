@@ -260,6 +260,58 @@ def test_a_request_is_answered_once(client: TestClient, memory: Memory) -> None:
     assert client.post("/api/sessions/new/messages", json=body, headers={"if-none-match": "*"}).status_code == 412
 
 
+def test_the_first_message_gives_a_session_its_project_and_its_budget(client: TestClient, memory: Memory) -> None:
+    path, body = "/api/sessions/ann-1/messages", {"role": "user", "content": "Hello"}
+    opening = {"project": "shop/ann", "window_tokens": 500}
+    key = {"idempotency-key": "once"}
+    first = client.post(path, json=body | opening, headers=key)
+    assert (first.status_code, client.post(path, json=body | opening, headers=key).json()) == (201, first.json())
+    chat = memory.conversation("ann-1")
+    assert (chat.project, chat.window_tokens) == ("shop/ann", 500)
+    assert client.post(path, json=body | opening).status_code == 201
+    assert client.post(path, json=body | dict.fromkeys(opening)).status_code == 201
+    head = memory.head
+    for other, said in (
+        ({"project": "shop/bob"}, "belongs to project 'shop/ann', not 'shop/bob'"),
+        ({"window_tokens": 600}, "has a budget of 500 tokens, not 600"),
+        ({"project": ""}, "project"),
+        ({"window_tokens": 0}, "window_tokens"),
+    ):
+        refused = client.post(path, json=body | other)
+        assert (refused.status_code, said in refused.json()["detail"]) == (400, True), refused.text
+    assert memory.head == head
+
+
+@pytest.mark.parametrize(
+    ("role", "block"),
+    [
+        ("user", {"type": "text"}),
+        ("user", {"type": "text", "txt": "Hi"}),
+        ("user", {"type": "text", "text": None}),
+        ("user", {"type": "image", "url": "https://example.org/a.png"}),
+        ("user", {"type": "my_widget", "x": 1}),
+        ("user", {"colour": "red"}),
+        ("user", {}),
+        ("tool", {"type": "image_url"}),
+        ("user", {"type": "tool_use", "id": "c1", "name": "weather", "input": {}}),
+    ],
+    ids=repr,
+)
+def test_a_block_that_no_provider_takes_is_refused(
+    client: TestClient, memory: Memory, role: str, block: dict[str, Any]
+) -> None:
+    head, content = memory.head, [{"text": "Hi"}, block]
+    answer = client.post("/api/sessions/trip/messages", json={"role": role, "content": content})
+    assert (answer.status_code, memory.head) == (400, head)
+    assert answer.json()["detail"].startswith("block 2 of content is {")
+
+
+@pytest.mark.parametrize("content", [None, "", "Hi", [], [{"text": "Hi"}], [{"type": "web_search_tool_result"}]])
+def test_content_that_a_provider_takes_is_kept_as_it_is(client: TestClient, memory: Memory, content: Any) -> None:
+    answer = client.post("/api/sessions/trip/messages", json={"role": "assistant", "content": content})
+    assert (answer.status_code, memory.conversation("trip").window()[-1].content) == (201, content)
+
+
 def test_what_has_not_changed_is_not_sent_again(client: TestClient, memory: Memory) -> None:
     answer = client.get("/api/sessions/trip")
     again = client.get("/api/sessions/trip", headers={"if-none-match": answer.headers["etag"]})

@@ -2,10 +2,10 @@
 
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -665,45 +665,32 @@ def _import_text(imported: Any) -> str:
 def export_command(*, file: Path, format_name: str, overwrite: bool, db: str, as_json: bool) -> None:
     """Export the log, or the messages of its conversations.
 
-    Writes to FILE, or to stdout. On stdout either format is JSON Lines, and the counts go to stderr. A conversation
-    with content that OpenAI's form has no place for is left out and named on stderr; the exit code is then 1.
+    Writes to FILE, or to stdout. On stdout either format is JSON Lines, and the counts go to stderr. In OpenAI's form,
+    a short text stands for content that it has no place for.
     """
     is_stdout = str(file) == "-"
-    left_out: list[dict[str, str]] = []
-
-    def leave_out(conversation: str, error: InvalidInput) -> None:
-        output.tell(f"{conversation} is left out: {error}")
-        left_out.append({"conversation": conversation, "reason": str(error)})
-
     with open_for_reading(db) as memory:
         if is_stdout:
-            counts = _write(memory, output.stdout_file(), format_name, leave_out)
+            counts = _write(memory, output.stdout_file(), format_name)
         elif format_name == "refold":
             counts = {"events": memory.export(file, overwrite=overwrite)}
         else:
-            counts = _write_file(memory, file, format_name, leave_out, outside=db, overwrite=overwrite)
+            counts = _write_file(memory, file, format_name, outside=db, overwrite=overwrite)
     text = ", ".join(_count_text(count, noun) for noun, count in counts.items())
-    text += f", {len(left_out)} left out" if left_out else ""
     if is_stdout:
         output.tell(text)
     elif as_json:
-        more = {"left_out": left_out} if format_name == "openai" else {}
-        output.print_json({"file": str(file), "format": format_name, **counts, **more})
+        output.print_json({"file": str(file), "format": format_name, **counts})
     else:
         output.Console().line(f"{file} ({format_name}): {text}")
-    if left_out:
-        click.get_current_context().exit(EXIT_ERROR)
 
 
-_LeaveOut: TypeAlias = Callable[[str, InvalidInput], None]
-
-
-def _write(memory: "Memory", file: IO[bytes], format_name: str, leave_out: _LeaveOut) -> dict[str, int]:
+def _write(memory: "Memory", file: IO[bytes], format_name: str) -> dict[str, int]:
     from refold.importers import export_openai
     from refold.importers.values import export_lines
 
     if format_name == "openai":
-        counts = {"conversations": export_openai(memory, file, leave_out)}
+        counts = {"conversations": export_openai(memory, file)}
     else:
         file.writelines(export_lines(memory))
         counts = {"events": memory.head}
@@ -711,14 +698,12 @@ def _write(memory: "Memory", file: IO[bytes], format_name: str, leave_out: _Leav
     return counts
 
 
-def _write_file(
-    memory: "Memory", path: Path, format_name: str, leave_out: _LeaveOut, *, outside: str, overwrite: bool
-) -> dict[str, int]:
+def _write_file(memory: "Memory", path: Path, format_name: str, *, outside: str, overwrite: bool) -> dict[str, int]:
     """Write a file completely or not at all."""
     from refold.log.disk import build_file, disk_error
 
     try:
         with build_file(str(path), "an export", outside=outside, overwrite=overwrite) as file:
-            return _write(memory, file, format_name, leave_out)
+            return _write(memory, file, format_name)
     except OSError as error:
         raise disk_error(error, f"exporting to {path}", "give a path in a directory that is writable") from error

@@ -59,28 +59,18 @@ def _appended_messages(memory: Memory, conversation_id: str) -> Iterator[Message
             yield from imported_messages(event, stamp)
 
 
-def export_openai(
-    memory: Memory, file: IO[bytes], on_error: Callable[[str, InvalidInput], object] | None = None
-) -> int:
+def export_openai(memory: Memory, file: IO[bytes]) -> int:
     """Write every conversation as a line of OpenAI chat messages, the oldest first; return how many were written.
 
-    Messages in OpenAI's form come out as they were imported. A conversation with blocks of others is rewritten as
-    ``chat.messages()`` does it. One with a block that no provider knows is left out, and ``on_error(id, error)`` is
-    called; without that function, ``InvalidInput`` is raised. Erased messages are left out, with the answers to their
-    calls; an erased answer says that it has no result. So a provider takes what is left.
+    Messages in OpenAI's form come out as they were imported. A conversation with other blocks is rewritten as
+    ``chat.messages()`` does it. Erased messages are left out, with the answers to their calls; an erased answer says
+    that it has no result. So a provider takes what is left.
     """
-    ids, count = sorted(memory.conversations(), key=lambda each: next(memory.conversation(each).events()).stamp.seq), 0
+    ids = sorted(memory.conversations(), key=lambda each: next(memory.conversation(each).events()).stamp.seq)
     for conversation_id in ids:
-        try:
-            messages = _openai_messages(list(transcript(memory, conversation_id)))
-        except InvalidInput as error:
-            if on_error is None:
-                raise InvalidInput(f"{conversation_id}: {error}") from error
-            on_error(conversation_id, error)
-            continue
+        messages = _openai_messages(list(transcript(memory, conversation_id)))
         file.write(msgspec.json.encode({"id": conversation_id, "messages": messages}) + b"\n")
-        count += 1
-    return count
+    return len(ids)
 
 
 def _openai_messages(given: list[Message]) -> list[Fields]:

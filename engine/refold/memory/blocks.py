@@ -295,6 +295,18 @@ def is_readable(block: Block) -> bool:
     return _row_of(block)[1](block) is not None
 
 
+def check_blocks(role: object, content: object) -> None:
+    """Raise ``InvalidInput`` for a block that no provider takes in a message of this role; ignore other content."""
+    for number, given in enumerate(cast("list[object]", content) if isinstance(content, list) else (), 1):
+        block = cast("Block", given) if isinstance(given, dict) else {}
+        value = _row_of(block)[1](block)
+        if value is None or (isinstance(value, ToolUse) and role != "assistant"):
+            checks.invalid(
+                f"block {number} of content is {checks.brief(cast('object', given))}, which no provider takes in a "
+                f"message of role {checks.brief(role)}; give it as its provider has it, or as a text"
+            )
+
+
 def _row_of(block: Block) -> tuple[str, _Reader]:
     """Return the format that a block belongs to, and its reader."""
     kind = block.get("type")

@@ -185,9 +185,9 @@ class Conversation(ConversationHandle):
         2,000, 16,000 and 5,000 tokens; give ``tokens`` if you know better. ``pinned=None`` pins a system prompt: a
         system or developer message that comes before all others and fits the window. ``occurred`` is the time when it
         happened (nanoseconds or an aware datetime). ``role`` is system, developer, user, assistant, tool or function.
-        Messages leave in groups: tool calls leave with their answers. Raises ``InvalidInput`` for a wrong type or role,
-        ``LimitExceeded`` if pinned messages alone would exceed the budget, ``WrongVersion`` if ``expected`` does not
-        match.
+        Messages leave in groups: tool calls leave with their answers. Raises ``InvalidInput`` for a wrong type or role
+        and for a text block without a text, ``LimitExceeded`` if pinned messages alone would exceed the budget,
+        ``WrongVersion`` if ``expected`` does not match.
 
         >>> chat.append("user", "Hello!", tokens=3).role
         'user'
@@ -266,8 +266,8 @@ class Conversation(ConversationHandle):
         Results stand directly behind their calls, and messages without content are left out. The ``"anthropic"`` and
         ``"gemini"`` formats leave out system and developer messages, which those APIs take separately, and begin with
         the user. Where a format has no place for a content block, a document or a search result of text becomes that
-        text, and a short text says what any other block was, such as an image by its URL for Ollama. Raises
-        ``InvalidInput``, with the message and what to do, for a block that no format knows.
+        text, and a short text says what any other block was, such as an image by its URL for Ollama, or a block that no
+        provider takes.
 
         >>> chat.messages("anthropic")[-1]["role"]
         'user'

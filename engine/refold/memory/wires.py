@@ -11,7 +11,7 @@ What every format promises is that its API takes the request:
 - A block belongs to one format, and is passed on unchanged there. In the others it is written anew. Where they have no
   place for it, the text of a document or of a search result stands for it, else a short text says what it was, such
   as "(an image of type image/heic)"; the thoughts of a model are left out there.
-- A block that no format knows is refused: it is a mistake of whoever appended it, which a text would hide.
+- In place of a block that no format takes, a short text says its type: one such block must not stop a conversation.
 """
 
 import re
@@ -263,10 +263,7 @@ def _block(part: ContentPart, form: str, role: str) -> Block | None:
 
 
 def _fit(parts: Sequence[ContentPart], form: str, role: str) -> Iterator[ContentPart]:
-    """Yield parts without thoughts of other providers, and texts in place of what a format has no place for.
-
-    Raises ``InvalidInput`` for a block that is of no format, or where no format has such a one.
-    """
+    """Yield parts without thoughts of other providers, and texts in place of what a format has no place for."""
     for part in parts:
         value = part.value
         block = None if isinstance(value, TextPart) else _block(part, form, role)
@@ -277,7 +274,8 @@ def _fit(parts: Sequence[ContentPart], form: str, role: str) -> Iterator[Content
         elif isinstance(value, Media) or value is Mark.OPAQUE:
             yield part._replace(value=TextPart(readable_text(part.block) or f"({_label(part)})"), own="")
         elif value is not Mark.THOUGHT:
-            raise _no_place_error(part, form, role)
+            kind = checks.brief(part.block.get("type", next(iter(part.block), None)))
+            yield part._replace(value=TextPart(f"(a block of type {kind}, which no provider takes here)"), own="")
 
 
 def _blocks(parts: Sequence[ContentPart], form: str, role: str) -> list[Block]:
@@ -299,17 +297,6 @@ def _label(part: ContentPart) -> str:
     name = f" named {checks.brief(value.name)}" if value.name else ""
     source = f" at {checks.brief(value.url)}" if value.url is not None else f" of type {value.media_type}"
     return _KINDS[value.kind] + name + source
-
-
-def _no_place_error(part: ContentPart, form: str, role: str) -> InvalidInput:
-    message = part.message
-    where = {"user": "", _TOOL: " in the result of a tool"}.get(role, f" in a message of role {role}")
-    kind = part.block.get("type", next(iter(part.block), None))
-    return InvalidInput(
-        f"message {message.seq or message.id} has a block of type {checks.brief(kind)} as part {part.number}, for "
-        f"which {form} has no place{where}; give it a text instead with replace(), or take it out with erase(), out of "
-        f"the window alone with remove()"
-    )
 
 
 def _content(result: ContentPart | None) -> str | list[ContentPart]:

@@ -10,6 +10,7 @@ from refold import Project, __version__, checks
 from refold.engine.reader import RequestTaken
 from refold.errors import InvalidInput, NotFound
 from refold.importers.values import KIND_NAMES, entry_json, event_json, event_name, message_json
+from refold.memory.blocks import check_blocks
 from refold.memory.core import core_of
 from refold.skills.format import Skill, SkillSummary
 from refold.text import sha256
@@ -34,6 +35,7 @@ from refold.web.problems import problem
 from refold.web.site import ACTOR, Site
 
 _MEMORY_FIELDS = ("content", "category", "keywords", "importance", "metadata")
+_OPENING_FIELDS: Final = ("project", "window_tokens")
 _TRACK_COUNT_DEFAULT: Final = 20_000
 _MARK_DIGITS: Final = 16
 _TRACK_COUNT_MAX: Final = 50_000
@@ -128,12 +130,14 @@ def get_shown_context(site: Site, request: Request, _: Body) -> Response:
 
 
 def append_message(site: Site, request: Request, body: Body) -> Response:
-    """Append a message to a session; the first message creates the session."""
+    """Append a message to a session; the first message creates the session, with its project and its budget."""
     names = ("role", "content", "tokens", "name", "tool_calls", "tool_call_id", "pinned", "metadata")
-    values = fields(body, *names)
+    values = fields(body, *names, *_OPENING_FIELDS)
     if "role" not in values:
         checks.invalid("role is missing; give user, assistant, system or tool")
-    chat = site.memory.conversation(name_in(request, "session"))
+    check_blocks(values["role"], values.get("content"))
+    opening = {name: values.pop(name, None) for name in _OPENING_FIELDS}
+    chat = site.memory.conversation(name_in(request, "session"), **opening)
     with site.memory.acting(ACTOR):
         message = chat.append(values.pop("role"), values.pop("content", None), **values, **options(request))
     return answer(request, message_json(message), version=chat.version, seq=site.memory.head, status=201)

@@ -35,6 +35,12 @@ _ANY: Final[Schema] = {}
 _OBJECT: Final[Schema] = {"type": "object"}
 _JSON: Final[Schema] = {"$ref": "#/components/schemas/Json"}
 _SOURCE: Final[Schema] = {"anyOf": [{"type": "null"}, _NAME, _SEQ]}
+_BUDGET: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": WINDOW_TOKENS_MAX}
+_CONTENT: Final[Schema] = {
+    "type": ["string", "array", "null"],
+    "items": {"type": "object", "minProperties": 1},
+    "description": "A text, or blocks as a provider has them; a block that no provider takes is refused.",
+}
 _IMPORTANCE: Final[Schema] = {"type": "number", "minimum": 0, "maximum": 1}
 
 
@@ -64,7 +70,7 @@ _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "session": (_TEXT, "The session whose messages are searched; all by default."),
     "ranking": (_any_of(*RANKINGS), "The name of a ranking."),
     "top_k": (_NUMBER, "How many hits, at most 100."),
-    "window_tokens": ({"type": "integer", "minimum": 1, "maximum": WINDOW_TOKENS_MAX}, "Another budget."),
+    "window_tokens": (_BUDGET, "Another budget."),
     "eviction": (_any_of(*comparison.EVICTIONS), "Another eviction policy."),
     "x": (_WORDS, "A seq, an id, a key, or words that something holds; a number above the last seq counts as words."),
     "missing_from": (_TEXT, "Also why a search for this, or the recall or context at this seq, does not show it."),
@@ -206,10 +212,13 @@ OPERATIONS: Final = (
         body={
             **dict.fromkeys(("name", "tool_call_id"), _TEXT),
             "role": _one_of(*ROLES),
-            **dict.fromkeys(("content", "tool_calls"), _ANY),
+            "content": _CONTENT,
+            "tool_calls": _ANY,
             "tokens": _NUMBER,
             "pinned": _FLAG,
             "metadata": _OBJECT,
+            "project": _NAME | {"description": "The session's project, recorded by its first message; then it stays."},
+            "window_tokens": _BUDGET | {"description": "The session's budget, recorded by its first message."},
         },
         answer={"seq": _NUMBER, "role": _TEXT},
         status=201,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import sys
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from refold import Memory
+from refold import Memory, StoreCorrupt
 from refold.cli import doctor, main
 from refold.cli.doctor import Diagnosis, examine
 from refold.limits import TAIL_EVENTS_MAX
@@ -190,7 +191,48 @@ class TestDamage:
         last = examination.checks[-1]
         assert (last.name, last.state, examination.exit_code) == ("file", "bad", 3)
         assert f"{len(whole) // 4:,} of {len(whole):,} bytes" in last.message
-        assert last.next_step == "restore a backup"
+        assert last.next_step == doctor.RESTORE
+
+    def test_of_the_pages_of_a_file_that_opening_checks(self, tmp_path: Path) -> None:
+        with Memory(tmp_path / "store") as memory, memory.batch():
+            for number in range(600):
+                memory.conversation("chat").append("user", f"thing {number} " + "x" * 60)
+        content = bytearray((tmp_path / "store" / "data.mdb").read_bytes())
+        assert examine(str(tmp_path / "store")).ok
+        damaged_count = 0
+        for page in range(2, len(content) // 4096, 5):
+            damaged = content.copy()
+            damaged[page * 4096 : (page + 1) * 4096] = bytes(4096)
+            (tmp_path / "store" / "data.mdb").write_bytes(damaged)
+            examination = examine(str(tmp_path / "store"))
+            if examination.ok:  # The page is free.
+                Memory(tmp_path / "store", readonly=True).close()
+                continue
+            damaged_count += 1
+            last = examination.checks[-1]
+            assert (last.name, last.state, last.next_step, examination.exit_code) == ("file", "bad", doctor.RESTORE, 3)
+            problem = last.message.removeprefix("the file is damaged ")
+            with pytest.raises(StoreCorrupt, match=re.escape(problem)):
+                Memory(tmp_path / "store", readonly=True)
+        assert damaged_count > 1
+
+    def test_of_a_backup_whose_data_was_exchanged(self, tmp_path: Path) -> None:
+        with Memory(tmp_path / "store") as memory:
+            for name in ("older", "newer"):
+                memory.profile().set("backup", name)
+                memory.backup(tmp_path / name)
+        for name in ("older", "newer"):
+            examination = examine(str(tmp_path / name))
+            assert (examination.ok, [check.name for check in examination.checks]) == (True, [*CHECKS, "manifest"])
+            assert [path.name for path in sorted((tmp_path / name).iterdir())] == ["backup.json", "data.mdb"]
+        shutil.copyfile(tmp_path / "older" / "data.mdb", tmp_path / "newer" / "data.mdb")
+        examination = examine(str(tmp_path / "newer"))
+        last = examination.checks[-1]
+        assert (last.name, last.state, examination.exit_code) == ("manifest", "bad", 3)
+        assert ("does not hold the log" in last.message, last.next_step) == (True, "use another backup")
+        (tmp_path / "older" / "backup.json").write_text("{")
+        last = examine(str(tmp_path / "older")).checks[-1]
+        assert ("cannot be read" in last.message, last.next_step) == (True, "use another backup")
 
     @pytest.mark.parametrize(
         ("table", "values", "name", "wanted"),

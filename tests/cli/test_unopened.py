@@ -11,8 +11,8 @@ from typing import Any
 import lmdb
 import pytest
 
-from refold import Memory, StoreCorrupt
-from refold.cli import main
+from refold import Memory, StoreCorrupt, StoreVersion
+from refold.cli import doctor, main
 from tests.support.command import Run, running
 from tests.support.memories import Clock
 
@@ -143,8 +143,15 @@ def test_a_store_whose_file_is_no_database_any_more_is_damaged(
     assert (ended.code, ended.json["fault"]) == (3, "damage")
     assert [finding["check"] for finding in ended.json["findings"]][:2] == ["opening", "file"]
     assert "restore a backup" in refold("verify", "--db", store).out
-    if what != "the file is gone":
-        assert refold("doctor", "--db", store).code == 3
+    ended = refold("doctor", "--db", store, "--json")
+    last = ended.json["checks"][-1]
+    assert (ended.code, last["next_step"]) == (3, doctor.RESTORE)
+    assert not any(advice in last["message"] for advice in ("restore", "remove", "give the directory"))
+    for ended in (refold("list", "--db", store), refold("recover", store, tmp_path / "new")):
+        assert (ended.code, ended.err.count("restore a backup"), "give an" in ended.err) == (3, 1, False)
+    if not is_backup:
+        with pytest.raises((StoreCorrupt, StoreVersion), match=r"restore a backup|lmdb verify"):
+            Memory(store)
 
 
 @pytest.mark.parametrize("content", [b"", b"hello" * 4_000, bytes(20_000)], ids=range(3))

@@ -357,14 +357,21 @@ class TestWhatIsRefused:
         recover(backup, tmp_path / "older", to=9)
         for other in ("other", "older"):
             shutil.copy(tmp_path / other / "data.mdb", backup / "data.mdb")
-            with pytest.raises(StoreCorrupt, match=r"does not hold the log that its backup\.json speaks of"):
+            with pytest.raises(StoreCorrupt, match=r"does not hold the log that its backup\.json speaks of") as refusal:
                 recover(backup, tmp_path / "new")
+            with Memory(backup, readonly=True) as memory:
+                for jobs in (1, 2):
+                    report = memory.verify(jobs=jobs)
+                    assert not report.ok
+                    assert [(each.check, each.message) for each in report.findings] == [("backup", str(refusal.value))]
 
     @pytest.mark.parametrize("manifest", [b"", b"{", b"\xff", b"[]", b'{"format": 1}'])
     def test_a_manifest_that_cannot_be_read(self, tmp_path: Path, backup: Path, manifest: bytes) -> None:
         (backup / "backup.json").write_bytes(manifest)
         with pytest.raises(StoreCorrupt, match=r"backup\.json in .* cannot be read"):
             recover(backup, tmp_path / "new")
+        with Memory(backup, readonly=True) as memory:
+            assert [each.check for each in memory.verify().findings] == ["backup"]
 
     @pytest.mark.parametrize("kind", ["pipe", "link", "endless"])
     def test_a_manifest_that_is_no_file(self, tmp_path: Path, backup: Path, kind: str) -> None:
@@ -380,6 +387,8 @@ class TestWhatIsRefused:
     def test_a_backup_that_went_on_is_still_one(self, tmp_path: Path, backup: Path) -> None:
         with Memory(backup) as memory:
             memory.profile().set("after", "the backup")
+            memory.conversation(memory.conversations()[0]).erase(forks="erase")
+            assert memory.verify().ok
             head = memory.head
         assert recover(backup, tmp_path / "new").head == head
 

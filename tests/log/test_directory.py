@@ -17,7 +17,7 @@ import lmdb
 import msgspec
 import pytest
 
-from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreError, StoreVersion, recover
+from refold import InvalidInput, Memory, NotFound, ReadOnly, StoreBusy, StoreCorrupt, StoreError, StoreVersion, recover
 from refold.engine.verify import report_of
 from refold.log import directory, registry
 from refold.log.record import FORMAT
@@ -147,6 +147,14 @@ class TestWhereAStoreCannotBe:
         with pytest.raises(StoreVersion, match=r"other files and no data\.mdb; give an empty or a new directory"):
             Memory(tmp_path, readonly=readonly)
         assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
+
+    @pytest.mark.parametrize("readonly", [False, True])
+    def test_a_store_whose_file_is_gone(self, store: Path, readonly: bool) -> None:
+        Memory(store).close()
+        (store / "data.mdb").unlink()
+        with pytest.raises(StoreCorrupt, match=r"the data\.mdb of the store at .* is gone; restore a backup"):
+            Memory(store, readonly=readonly)
+        assert not (store / "data.mdb").exists()
 
     def test_a_missing_parent(self, tmp_path: Path) -> None:
         with pytest.raises(NotFound, match=r"the parent directory .*absent of the store does not exist; create it"):

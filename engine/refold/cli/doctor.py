@@ -16,7 +16,8 @@ import msgspec
 
 from refold import fold
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
-from refold.engine.reader import TAGS_KEY
+from refold.engine.manifest import MANIFEST_FILE, read_manifest
+from refold.engine.reader import STORE_ID_KEY, TAGS_KEY
 from refold.engine.streams import APPLIED_KEY
 from refold.engine.verify import has_store_traces
 from refold.errors import InvalidInput, StoreError
@@ -34,6 +35,7 @@ from refold.limits import (
 from refold.log import inspect
 from refold.log.ballast import bytes_to_reserve, reserved_bytes
 from refold.log.commits import Check, hide_password, is_address
+from refold.log.directory import holds_store
 from refold.log.inspect import StoreFacts
 from refold.log.lmdb_file import CLEAN, DATA_FILE
 from refold.log.protocol import Table
@@ -48,6 +50,7 @@ _Subject = TypeVar("_Subject")
 _NETWORK: Final = frozenset(
     ("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "gfs2", "lustre", "nfs", "nfs4", "smb3")
 )
+RESTORE: Final = "restore a backup with `refold recover BACKUP NEW`"
 _REBUILT: Final = (
     "run `refold verify`; if the log is sound, `refold recover STORE NEW` rebuilds everything else from it"
 )
@@ -97,8 +100,9 @@ def _directory(path: str) -> CheckResult:
     if not place.is_dir():
         return _bad(f"{path} is a file, but a store is a directory", "give the directory of the store")
     if not (place / DATA_FILE).is_file():
-        step = "give the directory of the store, or restore a backup"
-        return _bad(f"{path} has no {DATA_FILE}, so it is not a store", step)
+        if has_store_traces(path):
+            return _bad(f"the {DATA_FILE} of the store at {path} is gone", RESTORE)
+        return _bad(f"{path} has no {DATA_FILE}, so it is not a store", "give the directory of the store")
     if not os.access(place / DATA_FILE, os.R_OK):
         return _bad(f"this user cannot read {place / DATA_FILE}", "run this as the user who owns the store")
     is_sealed = not os.access(place / DATA_FILE, os.W_OK)
@@ -191,8 +195,10 @@ def _unfinished(path: str) -> CheckResult:
 
 def _file(facts: StoreFacts) -> CheckResult:
     if facts.problem:
-        message = f"the file is truncated: it has {facts.file_bytes:,} of {facts.whole_bytes:,} bytes ({facts.problem})"
-        return _bad(message, "restore a backup")
+        message = "the file is damaged"
+        if facts.file_bytes < facts.whole_bytes:
+            message = f"the file is truncated: it has {facts.file_bytes:,} of {facts.whole_bytes:,} bytes"
+        return _bad(f"{message} ({facts.problem})", RESTORE)
     if facts.file_bytes < facts.whole_bytes:
         return _ok(f"the file has {facts.file_bytes:,} bytes, or {facts.whole_bytes:,} with its last free pages")
     return _ok(f"the file has all of its {facts.file_bytes:,} bytes")
@@ -202,7 +208,7 @@ def _format(facts: StoreFacts) -> CheckResult:
     try:
         number = None if facts.format is None else msgspec.msgpack.decode(facts.format, type=int)
     except msgspec.DecodeError as error:
-        return _bad(f"the format cannot be read ({error})", "restore a backup")
+        return _bad(f"the format cannot be read ({error})", RESTORE)
     if number is None:
         return _bad("the file names no format, so refold did not write it", "give the directory of a store")
     if number != FORMAT:
@@ -236,7 +242,7 @@ def _readers(facts: StoreFacts) -> CheckResult:
 
 
 def _log(facts: StoreFacts) -> CheckResult:
-    damaged = "run `refold verify` to see what was changed, then restore a backup"
+    damaged = f"run `refold verify` to see what was changed, then {RESTORE}"
     if facts.last_record is None:
         return _ok("no events yet")
     key, packed = facts.last_record
@@ -294,6 +300,15 @@ def _event_kinds(facts: StoreFacts) -> CheckResult:
     return _ok(f"all {len(tags)} kinds of events are known")
 
 
+def _manifest(path: str) -> CheckResult:
+    """Check that a backup holds the log that it was made of."""
+    manifest = read_manifest(path)
+    assert manifest is not None, f"{MANIFEST_FILE} is there"
+    facts = inspect.look(path, (("meta", STORE_ID_KEY), ("log", SEQ.pack(manifest.head))))
+    manifest.check(path, *facts.rows)
+    return _ok(f"it holds the log of its {MANIFEST_FILE}, up to seq {manifest.head:,}")
+
+
 _ROWS: Final[tuple[tuple[Table, bytes], ...]] = (
     ("checkpoints", APPLIED_KEY),
     ("meta", TAGS_KEY),
@@ -314,7 +329,7 @@ _GATES: Final = _by_name(_file, _format)
 _INSIDE: Final = _by_name(_map, _readers, _log, _tail, _pages, _event_kinds)
 
 # Checks whose bad result is damage, which has its own exit code.
-_DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds"})
+_DAMAGE: Final = frozenset({"file", "log", "tail", "event kinds", "manifest"})
 
 
 def _examine_server(address: str, monitors: Sequence[str]) -> Examination:
@@ -353,19 +368,43 @@ def examine(path: str, monitors: Sequence[str] = ()) -> Examination:
         return result.state != BAD
 
     directory = _run(_directory, path)
-    if passes("directory", directory if directory.state == OK else directory._replace(state=BAD)):
+    is_gone = not holds_store(path) and has_store_traces(path)
+    if passes(
+        "directory",
+        directory if directory.state == OK else directory._replace(state=BAD),
+        EXIT_INTEGRITY if is_gone else EXIT_ERROR,
+    ):
         for name, outside in _OUTSIDE.items():
             passes(name, _run(outside, path))
         try:
             facts = inspect.look(path, _ROWS)
         except (StoreError, OSError) as error:
-            code = EXIT_INTEGRITY if has_store_traces(path) and inspect.problem(path) else EXIT_ERROR
-            passes("file", _bad(str(error), "give the directory of a store, or restore a backup"), code)
+            damage = damage_of(path)
+            result = _bad(f"the file is damaged ({damage})", RESTORE) if damage else _of_error(error)
+            passes("file", result, EXIT_INTEGRITY if damage else EXIT_ERROR)
         else:
             if all(passes(name, _run(gate, facts)) for name, gate in _GATES.items()):
                 for name, inside in _INSIDE.items():
                     passes(name, _run(inside, facts))
+                if os.path.lexists(Path(path, MANIFEST_FILE)):
+                    try:
+                        passes("manifest", _manifest(path))
+                    except StoreError as error:
+                        passes("manifest", _of_error(error))
     return Examination(path, not any(codes), max(codes), checks)
+
+
+def damage_of(path: str) -> str:
+    """Return what is wrong with the file of the store that was made at a path; empty if nothing is, or none was."""
+    if not has_store_traces(path):
+        return ""
+    return inspect.problem(path) if holds_store(path) else f"its {DATA_FILE} is gone"
+
+
+def _of_error(error: StoreError | OSError) -> CheckResult:
+    """Return a bad result for an error of refold, which ends with the next step, or for one of the system."""
+    message, _, step = str(error).rpartition("; ")
+    return _bad(message, step) if message else _bad(step, "give the directory of a store")
 
 
 def _run(check: Callable[[_Subject], CheckResult], subject: _Subject) -> CheckResult:

@@ -108,15 +108,12 @@ def name_damage(path: str) -> "Generator[None]":
     try:
         yield
     except StoreVersion as error:
-        from refold.engine.verify import has_store_traces
-        from refold.log import inspect
-        from refold.log.directory import holds_store
+        from refold.cli.doctor import RESTORE, damage_of
 
-        problem = inspect.problem(path) if holds_store(path) and has_store_traces(path) else ""
-        if not problem:
+        damage = damage_of(path)
+        if not damage:
             raise
-        advice = "restore a backup with `refold recover BACKUP NEW`"
-        raise StoreCorrupt(f"the store at {path} is damaged ({problem}); {advice}") from error
+        raise StoreCorrupt(f"the store at {path} is damaged ({damage}); {RESTORE}") from error
 
 
 @contextmanager

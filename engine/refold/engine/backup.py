@@ -1,59 +1,34 @@
 """Backups: copying a whole store while it is written to, verifying the copy, and recovering it, whole or up to a seq.
 
-A backup is a store. Its manifest describes the store as it was when the backup was made, so that ``recover`` can check
-that it still holds that log.
+A backup is a store. Its manifest describes the store as it was when the backup was made, so that ``recover`` and
+``verify`` can check that it still holds that log.
 """
 
-import errno
 import hashlib
-import io
-import os
-import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - struct names its exception in lower case
-from typing import Annotated, Final
 
 import msgspec
 
-from refold import checks
 from refold.engine import history, verify
 from refold.engine.engine import Engine, open_engine
-from refold.engine.reader import STORE_ID_KEY
+from refold.engine.manifest import MANIFEST_FILE, MANIFEST_FORMAT, Manifest, check_manifest
 from refold.engine.repair import Rebuild, Repair, check_end, seeds
 from refold.engine.streams import STORE_STREAM
 from refold.engine.transaction import Mutation
-from refold.engine.verify import MANIFEST_FILE
 from refold.engine.walk import Walk
 from refold.errors import NotFound, RefoldError, StoreCorrupt, StoreVersion
 from refold.event import Erased
 from refold.limits import MEMORY_BYTES_DEFAULT
 from refold.log.directory import directory_at
-from refold.log.disk import FILE_FLAGS, build_directory, disk_error
+from refold.log.disk import build_directory
 from refold.log.lmdb_log import LmdbLog
 from refold.log.protocol import Log
-from refold.log.record import Record
 from refold.results import DAMAGE, Backup, Recovered, Report
 
 Progress = Callable[[int, int], None]
-
-_FORMAT: Final = 1
-_MANIFEST_BYTES_MAX: Final = 65_536
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """The description of a backup when it was made; the hash covers the main line, the data includes the forks."""
-
-    format: int
-    store: str
-    head: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-    streams: int
-    time_ns: int
-    state_hash: str
-    link: str
-    data_bytes: int
-    sha256: str
 
 
 def backup(engine: Engine, path: str, store_path: str, progress: Progress | None) -> Backup:
@@ -95,7 +70,9 @@ def _make_manifest(engine: Engine, made: str, time_ns: int, progress: Progress |
     with Path(made, DATA_FILE).open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         data_bytes = file.tell()
-    return Manifest(_FORMAT, store, report.events, report.streams, time_ns, report.state_hash, link, data_bytes, digest)
+    return Manifest(
+        MANIFEST_FORMAT, store, report.events, report.streams, time_ns, report.state_hash, link, data_bytes, digest
+    )
 
 
 @contextmanager
@@ -134,37 +111,6 @@ def check_copy(copy: Engine, progress: Progress | None) -> Report:
             f"run `refold verify` on the store that it was made of, and recover an earlier backup"
         )
     return report
-
-
-def check_manifest(path: str, log: Log) -> None:
-    """Raise ``StoreCorrupt`` if there is a manifest at a path and the store there does not match it.
-
-    A backup may have been written to since; its log must then continue the one that was backed up.
-    """
-    try:
-        manifest = msgspec.json.decode(_manifest_bytes(Path(path, MANIFEST_FILE)), type=Manifest)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise disk_error(error, f"reading {MANIFEST_FILE} in {path}", "check who owns it and call again") from error
-    except checks.UNDECODABLE as error:
-        raise StoreCorrupt(f"{MANIFEST_FILE} in {path} cannot be read ({error}); take another backup") from error
-    last = log.read(manifest.head - 1, manifest.head) if manifest.head else []
-    is_there = any(seq == manifest.head and Record(packed).link.hex() == manifest.link for seq, packed in last)
-    if (log.row("meta", STORE_ID_KEY) or b"").hex() != manifest.store or not (is_there or not manifest.head):
-        raise StoreCorrupt(
-            f"{path} does not hold the log that its {MANIFEST_FILE} speaks of, that of store {manifest.store} up to "
-            f"seq {manifest.head} with the link {manifest.link}; take another backup"
-        )
-
-
-def _manifest_bytes(file: Path) -> bytes:
-    """Return the bytes of a manifest, which may come from elsewhere: follow no link and do not block on a pipe."""
-    flags = os.O_RDONLY | os.O_NONBLOCK | FILE_FLAGS
-    with io.FileIO(file, "r", opener=lambda name, _: os.open(name, flags)) as manifest:
-        if not stat.S_ISREG(os.fstat(manifest.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no file", str(file))
-        return manifest.read(_MANIFEST_BYTES_MAX)
 
 
 # Recovery: a new store built from a backup, or from any store, whole or as it was at an earlier seq.

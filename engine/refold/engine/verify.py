@@ -15,6 +15,7 @@ from refold.engine import history, vectors
 from refold.engine.engine import Engine
 from refold.engine.fold_check import UNREADABLE, FoldCheck
 from refold.engine.loader import Loader
+from refold.engine.manifest import MANIFEST_FILE, check_manifest
 from refold.engine.packed import KNOWN_PREFIX, packed_rows_key
 from refold.engine.reader import HASH_KEY, STORE_ID_KEY, TAGS_KEY, answer_of
 from refold.engine.streams import (
@@ -270,8 +271,10 @@ class Inspection:
         yield from self._check_rows()
 
     def _check_rows(self) -> Iterator[Finding]:
+        log = self._engine.reader.log
         for check, findings, fault in ROW_CHECKS:
-            yield from guard_findings(check, findings(self._engine.reader.log, self._seen), fault)
+            yield from guard_findings(check, findings(log, self._seen), fault)
+        yield from guard_findings("backup", _manifest_findings(log))
 
     def _take(self, page: Page) -> None:
         if self._failure is not None or self._fold_check is None:
@@ -327,6 +330,15 @@ def guard_findings(check: str, findings: Iterator[Finding], fault: str = DAMAGE)
 def unreadable_finding(check: str, error: Exception, fault: str = DAMAGE) -> Finding:
     """Return a finding for an error that reading damaged bytes has raised."""
     return Finding(check, 0, f"what is stored cannot be read: {type(error).__name__}: {error}", fault)
+
+
+def _manifest_findings(log: Log) -> Iterator[Finding]:
+    """Check that a backup holds the log that it was made of."""
+    if log.files.directory is not None:
+        try:
+            check_manifest(log.files.directory, log)
+        except StoreCorrupt as error:
+            yield Finding("backup", 0, str(error))
 
 
 def verify(
@@ -410,10 +422,6 @@ def report_of(path: str, reason: StoreError, progress: Callable[[int, int], None
     concluded = Report.of(found, events=events, streams=streams, state_hash="")
     opening = Finding("opening", 0, str(reason), concluded.fault or (CACHE if streams else DAMAGE))
     return Report.of([opening, *found], events=events, streams=streams, state_hash="")
-
-
-MANIFEST_FILE: Final = "backup.json"
-"""The file of a backup that describes it."""
 
 
 def has_store_traces(path: str) -> bool:

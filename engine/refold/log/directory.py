@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
-from refold.errors import Closed, InvalidInput, NotFound, StoreBusy, StoreError, StoreVersion
+from refold.errors import Closed, InvalidInput, NotFound, StoreBusy, StoreCorrupt, StoreError, StoreVersion
 from refold.limits import MAP_WAIT_SECONDS, OPEN_WAIT_SECONDS_MAX
 from refold.log.disk import FILE_FLAGS, build_directory, disk_error, remove
 from refold.log.environment import TURN_LOCK, Environment, open_lock
@@ -165,7 +165,8 @@ def directory_at(path: str, *, readonly: bool, seed: dict[bytes, bytes], exclusi
 
     Several processes can write, with one handle each; an ``exclusive`` handle must be the only writer. Raises
     ``NotFound`` for a missing parent or a missing store opened read-only, ``StoreVersion`` if the path holds anything
-    but a store, or a newer one, ``StoreBusy`` if the handles that have it open exclude this one.
+    but a store, or a newer one, ``StoreCorrupt`` if the file of a store is gone, ``StoreBusy`` if the handles that have
+    it open exclude this one.
     """
     assert not (readonly and exclusive), "a reader has nothing to be exclusive about"
     path = os.path.abspath(path)
@@ -196,6 +197,10 @@ def _exists(path: str, *, readonly: bool) -> bool:
     if is_used:
         if os.path.isfile(os.path.join(path, DATA_FILE)):
             return True  # Another process has put its new store in place since the first check.
+        if os.path.exists(os.path.join(path, WRITER_LOCK)):
+            raise StoreCorrupt(
+                f"the {DATA_FILE} of the store at {path} is gone; restore a backup with `refold recover BACKUP NEW`"
+            )
         raise StoreVersion(
             f"{path} is a directory with other files and no {DATA_FILE}; give an empty or a new directory"
         )

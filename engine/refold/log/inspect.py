@@ -7,11 +7,12 @@ reported here instead.
 import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import lmdb
 
 from refold.errors import StoreBusy, StoreCorrupt, StoreVersion
+from refold.limits import STRUCTURE_BYTES_MAX
 from refold.log.directory import WRITER_LOCK
 from refold.log.disk import SITE_SUFFIX
 from refold.log.lmdb_file import (
@@ -31,6 +32,7 @@ _META_PAGES: Final = 2
 _LOCKS: Final = "/proc/locks"
 _MOUNTS: Final = "/proc/mounts"
 _Databases: TypeAlias = Mapping[str, Any]
+LogTable: TypeAlias = Table | Literal["log"]
 
 
 class ReaderSlot(NamedTuple):
@@ -60,14 +62,14 @@ class StoreFacts(NamedTuple):
     transaction: int
     readers: tuple[ReaderSlot, ...]
     problem: str
-    """The first problem that LMDB's offline verifier finds in a file shorter than ``whole_bytes``; else empty."""
+    """The first problem of the pages, if opening checks them or some are missing; else empty."""
     format: bytes | None
     last_record: tuple[bytes, bytes] | None
     """The last record of the log with its key."""
     rows: tuple[bytes | None, ...]
 
 
-def look(path: str, wanted: Sequence[tuple[Table, bytes]]) -> StoreFacts:
+def look(path: str, wanted: Sequence[tuple[LogTable, bytes]]) -> StoreFacts:
     """Read a store's files and the wanted rows, and return the facts; ``StoreError`` if LMDB cannot read them."""
     try:
         with _environment(path) as (env, databases):
@@ -113,7 +115,9 @@ def _open(path: str) -> lmdb.Environment:
     return open_sealed(path)
 
 
-def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Sequence[tuple[Table, bytes]]) -> StoreFacts:
+def _look(
+    env: lmdb.Environment, databases: _Databases, path: str, wanted: Sequence[tuple[LogTable, bytes]]
+) -> StoreFacts:
     info, main = env.info(), env.stat()
     pages = info["last_pgno"] + 1
     facts = StoreFacts(
@@ -121,12 +125,12 @@ def _look(env: lmdb.Environment, databases: _Databases, path: str, wanted: Seque
         *(pages * main["psize"], info["map_size"], main["psize"], pages, 0, info["last_txnid"], _readers(env)),
         *("", None, None, ()),
     )
-    if facts.file_bytes < facts.whole_bytes:
-        facts = facts._replace(problem=problem(path))
-    if facts.problem:
-        # Touching the map beyond the end of the file would kill the process.
-        return facts
-    with env.begin() as txn:
+    with env.begin() as txn:  # It keeps in place every page that the check walks.
+        if facts.file_bytes < max(facts.whole_bytes, STRUCTURE_BYTES_MAX + 1):
+            facts = facts._replace(problem=problem(path))
+        if facts.problem:
+            # Following a wrong pointer, or touching the map beyond the end of the file, would kill the process.
+            return facts
         if not databases:
             databases = {name: env.open_db(name.encode(), txn=txn, create=False) for name in NAMES}
         in_use = [main, *(txn.stat(database) for database in databases.values())]
@@ -144,7 +148,7 @@ def problem(path: str) -> str:
     try:
         return next(iter(problems(path)), "")
     except StoreCorrupt as error:
-        return str(error)
+        return str(error.__cause__)  # Without the next step.
 
 
 def _last(txn: "lmdb.Transaction[bytes]", database: Any) -> tuple[bytes, bytes] | None:

@@ -189,7 +189,8 @@ def _open(path: str, **options: Any) -> lmdb.Environment:
     if file_bytes == 0:
         # LMDB would turn it into an empty database, and hide that there was a store.
         raise StoreVersion(
-            f"{path} cannot be opened as a store (its {DATA_FILE} is empty); restore a backup, or remove the file"
+            f"{path} cannot be opened as a store (its {DATA_FILE} is empty); restore a backup, or remove the file "
+            f"if there never was a store"
         )
     file_bytes = file_bytes or 0
     for map_bytes in (MAP_BYTES, 2 * file_bytes + MAP_BYTES_MIN, file_bytes + MAP_BYTES_MIN):

@@ -86,8 +86,8 @@ class Memory:
 
     Raises ``NotFound`` if the parent directory does not exist, ``StoreVersion`` if the path is not a store,
     ``StoreBusy`` if another process has exclusive use of the store, or if this process has it open with other options,
-    such as another ``durability``, or an ``embedder`` with another ``id``, and ``StoreCorrupt`` if the ``witness``
-    recorded another log.
+    such as another ``durability``, or an ``embedder`` with another ``id``, and ``StoreCorrupt`` if the file of the
+    store is damaged or gone, or the ``witness`` recorded another log.
 
     >>> with Memory() as memory:
     ...     chat = memory.conversation("chat-42")

@@ -515,6 +515,24 @@ def test_diff_compares_seqs_times_and_conversations(store: Path, refold: Run) ->
     assert refold("diff", 1).code == 2
 
 
+def test_times_between_which_nothing_was_recorded_are_explained(store: Path, refold: Run) -> None:
+    """Imported sessions happened long before they were recorded."""
+    begin, end, step = "2023-05-01T00:00:00Z", "2023-06-01T00:00:00Z", "--at-occurred TIME"
+    ended = refold("diff", begin, end)
+    assert (ended.code, ended.out, step in ended.err) == (0, "", True)
+    assert ended.err.startswith(
+        f"no changes from {begin} (seq 0) to {end} (seq 0); a time is when something was recorded"
+    )
+    assert step in refold("diff", begin, end, "--json").err
+    assert refold("diff", "57", CHAT).err == f"no changes from 57 to {CHAT}\n"
+    for verb in (("log", "--after", begin, "--until", end), ("replay", CHAT, "--from", begin, "--to", end)):
+        ended = refold(*verb)
+        assert (ended.code, ended.out, step in ended.err) == (0, "", True)
+        assert ended.err.startswith("no event was recorded in this time")
+    assert refold("log", "--after", "57").err == ""
+    assert store.is_dir()
+
+
 def test_a_conversation_named_by_a_number_is_not_taken_for_a_seq(store: Path, refold: Run) -> None:
     with Memory(store) as memory:
         memory.conversation("31").append("user", "from Telegram")

@@ -1,5 +1,6 @@
 """Verbs for recorded sessions: list, show, log, replay, diff, snapshot, fork, restore, import, export."""
 
+import datetime as dates
 import sys
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -248,6 +249,8 @@ def log(
     yield from event_outputs(matching if tail is None else deque(matching, maxlen=tail))
     if follow:
         yield from event_outputs(filter(matches, _follow_events(memory, last, end)))
+    elif not count and _has_time(after, until):
+        output.tell(f"no event was recorded in this time; {_TIMES}")
     elif (stream, kind, tail) == (None,) * 3 and (others := last - first - count) and (forks := memory.forks()):
         output.tell(f"{others} of the {last - first} events belong to forks ({', '.join(forks)}) and are not listed")
 
@@ -310,6 +313,8 @@ def replay(memory: "Memory", conversation: str, first: Moment, last: Moment, *, 
     for step in chat.replay(after=after, until=seq_of(memory, last)):
         begin, end, count = begin or step.stamp.seq, step.stamp.seq, count + 1
         yield Output(output.step_json(memory, step), _step_lines(memory, step, full=full))
+    if not count and _has_time(first, last):
+        output.tell(f"no event was recorded in this time; {_TIMES}")
     others = end - begin + 1 - count
     if count and others and not click.get_current_context().params["as_json"]:
         output.tell(f"not shown: {pluralize(others, 'event')} of other streams or forks in between; see `refold log`")
@@ -344,7 +349,14 @@ def diff(memory: "Memory", a: str, b: str) -> Output:
     state is compared with its state at the other. For a number that is also the name of a conversation, give
     conversation/101 or seq/101.
     """
-    changes = memory.diff(_side(memory, a), _side(memory, b))
+    sides = [_side(memory, side) for side in (a, b)]
+    changes = memory.diff(*sides)
+    if not changes:
+        texts = [
+            f"{given} (seq {seq_of(memory, side)})" if _has_time(side) else given
+            for given, side in zip((a, b), sides, strict=True)
+        ]
+        output.tell(f"no changes from {' to '.join(texts)}{f'; {_TIMES}' if _has_time(*sides) else ''}")
     lines: list[Line] = []
     stream = ""
     for change, text in output.changes_text(changes):
@@ -353,6 +365,14 @@ def diff(memory: "Memory", a: str, b: str) -> Output:
             lines.append(((stream, "bold"),))
         lines.append(((f"  {text}", {"+": "green", "-": "red"}.get(text[0], "")),))
     return Output({"a": a, "b": b, "changes": [output.change_json(change) for change in changes]}, lines)
+
+
+def _has_time(*moments: object) -> bool:
+    return any(isinstance(moment, dates.datetime) for moment in moments)
+
+
+_TIMES = "a time is when something was recorded: `refold show CONVERSATION --at-occurred TIME` is for when it happened"
+"""Said where nothing is listed for a time, because imported sessions happened long before."""
 
 
 def _side(memory: "Memory", side: str) -> Any:

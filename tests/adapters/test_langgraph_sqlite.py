@@ -152,7 +152,8 @@ def test_checkpoints_writes_and_items_are_what_they_were(memory: Memory, tmp_pat
                 mine, other = ours.get(namespace, key), theirs_store.get(namespace, key)
                 assert mine is not None
                 assert other is not None
-                assert (mine.value, mine.created_at) == (other.value, other.created_at.replace(tzinfo=UTC))
+                times = [time.replace(tzinfo=UTC) for time in (other.created_at, other.updated_at)]
+                assert (mine.value, mine.created_at, mine.updated_at) == (other.value, *times)
     window = [message.content for message in memory.conversation("langgraph/thread-0").window()]
     assert window[:3] == ["Hello! 0", "1 so far", "yes"]
     config: Any = {"configurable": {"thread_id": "thread-0"}}
@@ -173,13 +174,66 @@ def test_one_that_was_cut_off_goes_on(memory: Memory, tmp_path: Path) -> None:
         migrate(memory, tmp_path / "langgraph.db", progress=stop)
     head = memory.head
     counts = migrate(memory, tmp_path / "langgraph.db")
-    assert 0 < counts.known < counts.checkpoints + counts.items
+    assert counts.known
+    assert counts.checkpoints + counts.items
     assert memory.head > head
     head = memory.head
     assert migrate(memory, tmp_path / "langgraph.db").repeated
     assert memory.head == head, "once more changes nothing"
     with SqliteSaver.from_conn_string(str(tmp_path / "langgraph.db")) as theirs:
         assert checkpoints(RefoldSaver(memory)) == checkpoints(theirs)
+
+
+def set_item(path: Path, key: str, value: str, updated: str) -> None:
+    """Put an item as SqliteStore does, at a time of the test's choice."""
+    with closing(sqlite3.connect(path)) as connection:
+        row = ("users", key, f'{{"likes": "{value}"}}', "2026-01-01 08:00:00", updated)
+        connection.execute(
+            "INSERT OR REPLACE INTO store (prefix, key, value, created_at, updated_at) VALUES (?, ?, ?, ?, ?)", row
+        )
+        connection.commit()
+
+
+def test_a_later_migration_takes_items_that_have_changed_since(memory: Memory, tmp_path: Path) -> None:
+    path, store = tmp_path / "store.db", RefoldStore(memory)
+    with SqliteStore.from_conn_string(str(path)) as theirs:
+        theirs.setup()
+    first, second, third = (f"2026-01-0{day} 09:00:00" for day in (1, 2, 3))
+    for key in ("drink", "food", "pet", "quick", "seat"):
+        set_item(path, key, "tea", first)
+    assert migrate(memory, path).items == 5
+
+    def likes(key: str) -> tuple[str, str]:
+        item = store.get(("users",), key)
+        assert item is not None
+        return item.value["likes"], item.updated_at.strftime("%Y-%m-%d %H:%M:%S")
+
+    set_item(path, "drink", "coffee", second)
+    set_item(path, "quick", "coffee", first)  # Within one second, which is all that SQLite's times tell apart.
+    set_item(path, "late", "coffee", second)
+    counts = migrate(memory, path)
+    assert (counts.items, counts.known, counts.repeated, counts.conflicts) == (3, 3, False, ())
+    assert [likes(key) for key in ("drink", "quick", "late")] == [
+        ("coffee", second),
+        ("coffee", first),
+        ("coffee", second),
+    ]
+    assert likes("food") == ("tea", first)
+    assert migrate(memory, path).repeated
+
+    for key in ("food", "pet", "seat"):
+        store.put(("users",), key, {"likes": "milk"})
+    set_item(path, "pet", "cocoa", third)
+    set_item(path, "seat", "milk", third)
+    set_item(path, "drink", "older", first)
+    head = memory.head
+    counts = migrate(memory, path)
+    assert (counts.items, counts.known, counts.repeated, counts.conflicts) == (0, 5, False, ("users/pet",))
+    assert (memory.head, likes("pet")[0], likes("drink")[0]) == (head, "milk", "coffee")
+    pet = store.get(("users",), "pet")
+    assert pet is not None
+    assert pet.created_at.isoformat() == "2026-01-01T08:00:00+00:00"
+    assert_sound(memory)
 
 
 def test_a_file_of_something_else_is_refused(memory: Memory, tmp_path: Path) -> None:
@@ -202,6 +256,15 @@ def test_the_command_line_imports_it(
     assert (ended.code, "2 threads" in ended.out, "6 items" in ended.out) == (0, True, True), ended
     again = refold("import", "--from", "langgraph-sqlite", str(tmp_path / "langgraph.db"), "--db", db)
     assert "already imported, nothing changed" in again.out
+    set_item(tmp_path / "langgraph.db", "drink", "tea", "2026-01-01 09:00:00")
+    again = refold("import", "--from", "langgraph-sqlite", str(tmp_path / "langgraph.db"), "--db", db)
+    assert ": 0 threads, 0 checkpoints, 1 item, " in again.out
+    with Memory(db) as memory:
+        RefoldStore(memory).put(("users",), "drink", {"likes": "milk"})
+    set_item(tmp_path / "langgraph.db", "drink", "cocoa", "2026-01-02 09:00:00")
+    again = refold("import", "--from", "langgraph-sqlite", str(tmp_path / "langgraph.db"), "--db", db)
+    said = "users/drink was changed in the file and in the store; it stays as it is in the store\n"
+    assert (again.code, again.err) == (0, said), again
 
 
 @pytest.mark.slow

@@ -2,13 +2,14 @@
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -36,13 +37,13 @@ _WRITES: Final = """
     SELECT task_id, {path}, channel, type, value FROM writes
     WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx
 """
-_ITEMS: Final = "SELECT prefix, key, value, created_at, {ttl} FROM store ORDER BY updated_at"
+_ITEMS: Final = "SELECT prefix, key, value, created_at, updated_at, {ttl} FROM store ORDER BY updated_at"
 
 Progress = Callable[[int, int], None] | None
 
 
 class MigrationResult(Struct, frozen=True):
-    """The result of a migration: the counts of each kind, and how many checkpoints and items were already known."""
+    """The result of a migration: the counts of what was taken, and of the checkpoints and items that were known."""
 
     file: str
     threads: int
@@ -52,6 +53,16 @@ class MigrationResult(Struct, frozen=True):
 
     format: str = FORMAT
     repeated: bool = False
+    conflicts: tuple[str, ...] = ()
+    """The items that were changed both in the file and here since they were taken, and stay as they are here."""
+
+
+class _Entry(NamedTuple):
+    """A checkpoint or an item of the file, and what became of it."""
+
+    kind: Literal["checkpoint", "item", "known", "conflict"]
+    name: str
+    """The thread of a checkpoint, or the name of an item."""
 
 
 def migrate(
@@ -69,8 +80,9 @@ def migrate(
     Only values of LangGraph's safe classes are instantiated here. Other values stay packed and are instantiated when a
     checkpoint is read, so read the checkpoints of an untrusted file with ``LANGGRAPH_STRICT_MSGPACK=true``. A message
     that contains such a value stays packed too; the conversation of its thread is then created by the next write to it.
-    The file is only read. Existing data is left as it is, so an interrupted migration continues where it stopped.
-    Raises ``InvalidInput`` for a file that contains neither.
+    The file is only read. A later migration takes what is new and the items whose values have changed since, but none
+    that was put here meanwhile; so an interrupted migration continues where it stopped. What was deleted in the file
+    since stays here, and what was deleted here comes again. Raises ``InvalidInput`` for a file that contains neither.
     """
     file = Path(path)
     if file.exists() and not file.is_file():  # SQLite would wait for a pipe.
@@ -92,17 +104,28 @@ def migrate(
             _checkpoints(connection, RefoldSaver(memory, prefix=prefix)) if "checkpoints" in tables else (),
             _items(connection, RefoldStore(memory, prefix=store_prefix)) if "store" in tables else (),
         )
-        threads, known = set[str](), 0
-        for done, (thread, is_new) in enumerate(taken, 1):
-            threads |= set() if thread is None else {thread}
-            known += not is_new
+        threads, conflicts, counts = set[str](), list[str](), Counter[str]()
+        for done, entry in enumerate(taken, 1):
+            counts[entry.kind] += 1
+            if entry.kind == "checkpoint":
+                threads.add(entry.name)
+            elif entry.kind == "conflict":
+                conflicts.append(entry.name)
             if progress is not None:
                 progress(done, sum(counted))
-    return MigrationResult(str(path), len(threads), counted[0], counted[1], known, repeated=known == sum(counted) > 0)
+    return MigrationResult(
+        str(path),
+        len(threads),
+        counts["checkpoint"],
+        counts["item"],
+        counts["known"],
+        repeated=counts["known"] == sum(counted) > 0,
+        conflicts=tuple(conflicts),
+    )
 
 
-def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator[tuple[str, bool]]:
-    """Copy the checkpoints, each thread's in order; for each, yield its thread and whether it is new."""
+def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator[_Entry]:
+    """Copy the checkpoints, each thread's in order."""
     serde = JsonPlusSerializer(__unpack_ext_hook__=_value)
     has_path = any(row[1] == "task_path" for row in connection.execute("PRAGMA table_info(writes)"))
     writes = _WRITES.format(path="task_path" if has_path else "''")
@@ -128,7 +151,7 @@ def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator
                     saver.put_writes(
                         config, [(row[2], serde.loads_typed((row[3], row[4]))) for row in group], task, path
                     )
-            yield thread, is_new
+            yield _Entry("checkpoint" if is_new else "known", thread)
 
 
 def _value(code: int, data: bytes) -> Any:
@@ -156,15 +179,14 @@ def _is_safe(code: int, data: bytes) -> bool:
     return True
 
 
-def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[tuple[None, bool]]:
-    """Copy the items of a store, which belong to no thread; for each, yield whether it is new."""
+def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[_Entry]:
+    """Copy the items of a store."""
     has_ttl = any(row[1] == "ttl_minutes" for row in connection.execute("PRAGMA table_info(store)"))
-    for prefix, key, value, created, ttl in connection.execute(_ITEMS.format(ttl="ttl_minutes" if has_ttl else "NULL")):
-        namespace = tuple(prefix.split("."))
-        is_new = store.get(namespace, key, refresh_ttl=False) is None
-        if is_new:
-            store.import_item(namespace, key, json.loads(value), created_ns=_moment_ns(created), ttl=ttl)
-        yield None, is_new
+    rows = connection.execute(_ITEMS.format(ttl="ttl_minutes" if has_ttl else "NULL"))
+    for prefix, key, value, created, updated, ttl in rows:
+        times = {"created_ns": _moment_ns(created), "updated_ns": _moment_ns(updated)}
+        result = store.import_item(tuple(prefix.split(".")), key, json.loads(value), **times, ttl=ttl)
+        yield _Entry("item" if result == "taken" else result, f"{prefix}/{key}")
 
 
 def _moment_ns(text: str) -> int:

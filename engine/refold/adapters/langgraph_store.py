@@ -10,7 +10,7 @@ from hashlib import sha256
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from msgspec import msgpack, to_builtins
 
@@ -190,7 +190,7 @@ class RefoldStore(BaseStore):
         if write.op.value is None or write.vectors or seq < 0 or any(self._entries.seqs([key])):
             return False
         try:
-            self._put_row(write.place, write.op.value, _created_ns(before), write.op.ttl, expected=seq or NO_STREAM)
+            self._put_row(write.place, write.op.value, _origin(before), write.op.ttl, expected=seq or NO_STREAM)
         except WrongVersion:
             return False
         return True
@@ -220,7 +220,7 @@ class RefoldStore(BaseStore):
             self._table.delete(key)
             self._entries.delete(key)
             return
-        stamp = self._put_row(place, op.value, _created_ns(before), op.ttl)
+        stamp = self._put_row(place, op.value, _origin(before), op.ttl)
         entries: list[str] = []
         for number, (words, vector) in enumerate(zip(write.texts, write.vectors, strict=True)):
             if any(vector):
@@ -234,18 +234,48 @@ class RefoldStore(BaseStore):
             self._entries.delete(key)
 
     def _put_row(
-        self, place: _ItemKey, value: Mapping[str, Any], created_ns: int, ttl: float | None, *, expected: Any = ANY
+        self,
+        place: _ItemKey,
+        value: Mapping[str, Any],
+        origin: dict[str, int],
+        ttl: float | None,
+        *,
+        expected: Any = ANY,
     ) -> Any:
         """Put the row of an item, and return its stamp."""
-        row = {"value": _plain(value), "created": created_ns, "ttl": ttl}
+        row = {"value": _plain(value), **origin, "ttl": ttl}
         return self._table.put(_key(place), row, expires=_expiry(ttl), expected=expected)
 
     def import_item(
-        self, namespace: Namespace, key: str, value: dict[str, Any], *, created_ns: int, ttl: float | None = None
-    ) -> None:
-        """Put an item that has existed in another store since ``created_ns``, without embedding it."""
+        self,
+        namespace: Namespace,
+        key: str,
+        value: dict[str, Any],
+        *,
+        created_ns: int,
+        updated_ns: int,
+        ttl: float | None = None,
+    ) -> Literal["taken", "known", "conflict"]:
+        """Put an item of another store, without embedding it, unless this version of it was taken before.
+
+        An item that was put here since stays as it is: that is a conflict if the other one is newer than what was taken
+        of it.
+        """
+        place = _ItemKey(namespace, key)
+        held = self._table.item(_key(place))
+        if held is not None:
+            row = held.value
+            is_own, is_same = "updated" not in row, are_equal(row["value"], _plain(value))
+            taken_ns = row.get("imported", 0) if is_own else row["updated"]
+            # SQLite's times are whole seconds, so two values can have one time.
+            if updated_ns < taken_ns or (updated_ns == taken_ns and (is_own or is_same)):
+                return "known"
+            if is_own:
+                return "known" if is_same else "conflict"
+        origin = {"created": created_ns, "updated": updated_ns}
         with self.memory.acting(_ACTOR):
-            self._put_row(_ItemKey(namespace, key), value, created_ns, ttl)
+            self._put_row(place, value, origin, ttl, expected=NO_STREAM if held is None else held.seq)
+        return "taken"
 
     def erase(self, namespace: Namespace) -> Receipts:
         """Erase the bytes of what was ever put in a namespace or below it, and of what was embedded of that."""
@@ -447,8 +477,17 @@ def _expiry(ttl: float | None) -> timedelta | None:
         raise InvalidInput(f"ttl is {ttl} minutes; give a smaller, finite number, or None to keep an item") from error
 
 
-def _created_ns(before: TableItem | None) -> int:
-    return 0 if before is None else before.value["created"] or before.time_ns
+def _origin(before: TableItem | None) -> dict[str, int]:
+    """Return the times that an item keeps from the one that it replaces.
+
+    ``created`` is 0 for a new item. ``imported`` is the time of the version that was taken from another store; an item
+    that is still that version has this time as ``updated``.
+    """
+    if before is None:
+        return {"created": 0}
+    row = before.value
+    imported = row.get("updated", row.get("imported"))
+    return {"created": row["created"] or before.time_ns} | ({} if imported is None else {"imported": imported})
 
 
 def _key(place: _ItemKey) -> tuple[str, ...]:
@@ -465,7 +504,8 @@ def _place(item: TableItem) -> _ItemKey:
 
 
 def _fields(place: _ItemKey, item: TableItem) -> dict[str, Any]:
-    row, updated = item.value, _moment(item.time_ns)
+    row = item.value
+    updated = _moment(row.get("updated", item.time_ns))
     created = _moment(row["created"]) if row["created"] else updated
     return {
         "value": row["value"],

@@ -540,6 +540,8 @@ def import_command(
                 imported[-1] = replace(imported[-1], file=name or "-")
             if not as_json:
                 output.Console().line(_import_text(imported[-1]))
+                for item in getattr(imported[-1], "conflicts", ()):
+                    output.tell(f"{item} was changed in the file and in the store; it stays as it is in the store")
     if as_json:
         output.print_json({"files": imported})
 
@@ -662,8 +664,10 @@ def _import_text(imported: Any) -> str:
     file = f"{imported.file} ({imported.format})"
     if imported.repeated:
         return f"{file}: already imported, nothing changed"
-    noun = next((each for each in ("memories", "checkpoints") if hasattr(imported, each)), "messages")
-    known = f", {_count_text(imported.known, noun)} already known" if imported.known else ""
+    noun = "memories" if hasattr(imported, "memories") else "messages"
+    # A migration knows checkpoints and items.
+    known = str(imported.known) if hasattr(imported, "checkpoints") else _count_text(imported.known, noun)
+    known = f", {known} already known" if imported.known else ""
     fields = ("projects", "memories", "conversations", "messages", "events", "threads", "checkpoints", "items")
     counts = [(getattr(imported, name), name) for name in fields if hasattr(imported, name)]
     texts = [_count_text(count if isinstance(count, int) else len(count), name) for count, name in counts]

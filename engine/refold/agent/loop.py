@@ -149,7 +149,10 @@ class Execution(NamedTuple):
 
 
 def unanswered_message(chat: Conversation) -> Message | None:
-    """Return the newest user message, in the window or evicted, or `None` if the model has answered it."""
+    """Return the newest user message, in the window or evicted, or `None` if the model has answered it.
+
+    The answer of a loop counts for what its model was shown, and one that the host appends for all before it.
+    """
     core, at = core_of(chat)
     return open_turn_of(core, chat.place[0], at).question
 
@@ -241,7 +244,8 @@ class AgentLoop:
         its result, and any other raises `StoreBusy`. So does a wait of more than LOOP_WAIT_SECONDS_MAX, and each wait
         of a tool or a hook, since two turns could wait for each other. Other processes are not waited for, except as
         below: a turn notices before it records a reply that its message was answered there, erased or taken back; it
-        then ends, and records nothing more.
+        then ends, and records nothing more. A reply answers the messages that the model was shown: one that came later
+        stays open, for the turn that it began or for `resume()`.
 
         With a `request_id`, repeating the call is safe, also after a restart: the message is appended once; a turn
         without an answer goes on where it stopped, and no call with a recorded result is made again; of a turn with an
@@ -376,6 +380,10 @@ class AgentLoop:
         finally:
             self._question = None
         self._stop_reason = turn.stop_reason
+        later = unanswered_message(self.chat) if self._is_there(message) else None
+        if later is not None and later.id != message.id:
+            quote = shorten(text_of(later))
+            self._context.notify(f"message {later.seq} ({quote!r}) came meanwhile; resume() goes on with it")
         return replace(turn, usage=self._usage, notices=self.notices[notices_before:])
 
     def _answer(self, query: str) -> Turn:

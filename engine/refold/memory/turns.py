@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Final, NamedTuple
 
 from refold.engine import batch as batches
@@ -23,10 +23,13 @@ from refold.message import (
     messages_of,
     replace_content,
 )
+from refold.views.session import ContextShown
 from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared
 
 _TYPES: Final = (MessageAppended, MessageRemoved, WindowCleared, StateImported, Forked, Restored, ForkDropped)
+_STEP_TYPES: Final = (MessageAppended, ContextShown)
 _PASSAGES_COUNT_MAX: Final = 64  # Conversations in a turn longer than their window whose passages are kept.
+_CONTEXTS_COUNT_MAX: Final = 1_024  # Answers that came after a later question whose contexts are kept.
 _BEGINS: Final = (WindowCleared, StateImported, Forked, Restored, ForkDropped)  # No window holds what came before.
 _UNDOING: Final = (*_BEGINS, MessageRemoved, MessageReplaced)
 _SPAN_EVENTS: Final = 64  # Events of the log to read at first; the next span is twice as long.
@@ -110,7 +113,10 @@ def _tokens_of(messages: Iterable[Message]) -> int:
 
 
 class OpenTurn(NamedTuple):
-    """The messages in a window, and the question that has no answer yet, which the window may have evicted."""
+    """The messages in a window by turns, and the question that has no answer yet, which the window may have evicted.
+
+    By turns, an answer comes before the questions that its model had not seen.
+    """
 
     live: list[Message]
     question: Message | None
@@ -136,18 +142,77 @@ class OpenTurn(NamedTuple):
 def open_turn_of(core: Core, stream: str, at: int | None) -> OpenTurn:
     """Return the turn that a conversation is in.
 
-    The question is the newest user message, and ``None`` once it has an answer or was erased. Messages that were taken
-    out of the window, instead of being evicted, do not count. If the window does not show the question, the log is read
-    backwards as far as the turn goes.
+    The question is the newest user message, and ``None`` once it has an answer or was erased. The answer of a loop,
+    which has a cause, does not answer what came after the context that it was shown; any other answers all before it.
+    Messages that were taken out of the window, instead of being evicted, do not count. If the window does not show the
+    question, the log is read backwards as far as the turn goes.
     """
     live, contents, is_by_age = core.read_lightly(stream, _read_window, at)
+    live = _by_turns(core, live)
     last = next((message for message in reversed(live) if is_question(message) or is_answer(message)), None)
     # Such a message leaves after all older ones. If it was pinned at any time, a newer one can have left before it.
     is_by_age = is_by_age and core.engine.reader.types_written.isdisjoint((MessagePinned,))
-    if last is not None and is_by_age and not last.pinned:
+    if last is not None and is_by_age and not last.pinned and (is_question(last) or _reaches(live, last.stamp.cause)):
         return OpenTurn(live, _open_question(last))
     found, later = _find_newest(core, stream, at, contents)
-    return OpenTurn(live, None if found is None else _open_question(found), later)
+    return OpenTurn(live, found, later)
+
+
+def _by_turns(core: Core, messages: list[Message]) -> list[Message]:
+    """Put each answer in front of the questions that came after its context: others write while a model thinks."""
+    if core.engine.reader.types_written.isdisjoint((ContextShown,)):
+        return messages
+    ordered, newest, late = messages, 0, list[Message]()
+    for message in messages:
+        role = message.event.role
+        if role == "user" and is_question(message):
+            newest = message.stamp.seq
+        elif role == "assistant" and 0 < message.stamp.cause < newest and is_answer(message):
+            late.append(message)
+    for answer in late:
+        seen = _seen_seq(core, answer)
+        before = list(takewhile(lambda each, answer=answer: each is not answer, ordered))
+        unseen = (place for place, each in enumerate(before) if is_question(each) and each.stamp.seq > seen)
+        place = next(unseen, len(before)) if seen else len(before)
+        ordered = [*before[:place], answer, *before[place:], *ordered[len(before) + 1 :]]
+    return ordered
+
+
+def _reaches(live: Sequence[Message], cause: int) -> bool:
+    """Return whether a window that messages leave by age holds all those that came after a seq."""
+    return not cause or any(
+        message.stamp.seq <= cause and not message.pinned and message.role not in PROMPT_ROLES for message in live
+    )
+
+
+def _seqs_by_answer(_: Core) -> dict[int, int]:
+    return {}
+
+
+def _seen_seq(core: Core, answer: Message) -> int:
+    """Return the seq up to which the model had seen the log when it gave an answer; 0 if no loop recorded it.
+
+    If several processes showed contexts for one step of a turn, it is the first of them.
+    """
+    stamp = answer.stamp
+    if stamp.seq < 0 or not stamp.cause:
+        return 0
+    known = core.part(_seqs_by_answer)
+    if stamp.seq in known:
+        return known[stamp.seq]
+    seen = 0
+    steps = EventFilter((), _STEP_TYPES)
+    for event, other in core.events(steps, stamp.stream, after=stamp.cause, until=stamp.seq - 1, backwards=True):
+        if other.cause != stamp.cause:
+            continue
+        if isinstance(event, ContextShown):
+            seen = event.origin
+        elif isinstance(event, MessageAppended) and event.role == "assistant":
+            break
+    if len(known) >= _CONTEXTS_COUNT_MAX:
+        known.clear()
+    known[stamp.seq] = seen
+    return seen
 
 
 def find_question(core: Core, request: Request) -> Message | None:
@@ -204,14 +269,30 @@ def newest_group(
 
 
 class Passage(NamedTuple):
-    """The newest question or answer in the log of a conversation up to a head, and the messages after it."""
+    """The newest question in the log of a conversation up to a head, or an answer after it, and what came later."""
 
     head: int
     erased: int
     """The number of erased events when the log was read."""
     found: Message | None
+    """The question; or the answer after it, if it answers everything before it."""
+    seen: int
+    """The seq up to which models had seen the log that gave answers after it."""
     later: set[str]
-    """The ids of the messages after the one that was found; those of events after the head may be among them."""
+    """The ids of the other messages after it; those of events after the head may be among them."""
+
+    def then(self, found: Message | None, seen: int, later: set[str]) -> "Passage":
+        """Return the passage with what was found after its head."""
+        if found is not None:
+            return self._replace(found=found, seen=seen, later=later)
+        return self._replace(seen=max(seen, self.seen), later=self.later | later if later else self.later)
+
+    @property
+    def question(self) -> Message | None:
+        """The question, if it has no answer."""
+        found = self.found
+        is_seen = found is not None and 0 < found.stamp.seq <= self.seen
+        return None if found is None or is_seen else _open_question(found)
 
 
 def _passages_by_key(_: Core) -> dict[str, Passage]:
@@ -221,7 +302,7 @@ def _passages_by_key(_: Core) -> dict[str, Passage]:
 def _find_newest(
     core: Core, stream: str, at: int | None, contents: Mapping[str, int]
 ) -> tuple[Message | None, AbstractSet[str]]:
-    """Return the newest question or answer, and the ids of the messages after it.
+    """Return the question that has no answer, if any, and the ids of the messages after it.
 
     The log is read back to where the last call began, so that a long turn reads each of its events once.
     """
@@ -231,13 +312,12 @@ def _find_newest(
     passages = core.part(_passages_by_key)
     known = passages.get(key)
     if known is not None and known.head > head:
-        return search(_events_backwards(core, stream, head))
+        passage = Passage(head, erased, *search(_events_backwards(core, stream, head)))
+        return passage.question, passage.later
     if known is None or known.erased != erased or not _only_appends(core, key, known, head):
         known = Passage(head, erased, *search(_events_backwards(core, stream, head)))
     else:
-        found, later = search(_events(core, key, head, known.head))
-        known.later.update(later)
-        known = Passage(head, erased, found, later) if found is not None else known._replace(head=head)
+        known = known.then(*search(_events(core, key, head, known.head)))._replace(head=head)
     if len(passages) >= _PASSAGES_COUNT_MAX:
         passages.clear()
     passages[key] = known
@@ -245,11 +325,10 @@ def _find_newest(
     keys = () if batch is None else batch.transaction.keys
     pending = [batch.transaction.recorded_event(place) for place, own in enumerate(keys) if own == key] if batch else []
     if any(isinstance(event, _UNDOING) for event, _ in pending):
-        return search(chain(reversed(pending), _events_backwards(core, stream, head)))
-    found, later = search(reversed(pending))
-    if found is not None:
-        return found, later
-    return known.found, known.later | later if later else known.later
+        passage = Passage(head, erased, *search(chain(reversed(pending), _events_backwards(core, stream, head))))
+    else:
+        passage = known.then(*search(reversed(pending)))
+    return passage.question, passage.later
 
 
 def _only_appends(core: Core, key: str, known: Passage, head: int) -> bool:
@@ -258,18 +337,24 @@ def _only_appends(core: Core, key: str, known: Passage, head: int) -> bool:
     return not any(core.with_branch(branch).events(EventFilter((), _UNDOING), stream, after=known.head, until=head))
 
 
-def _search(core: Core, contents: Mapping[str, int], events: Iterable[Recorded]) -> tuple[Message | None, set[str]]:
-    """Return the first question or answer in events that come newest first, and the ids of the messages before it."""
-    later, removed = set[str](), set[str]()
+def _search(
+    core: Core, contents: Mapping[str, int], events: Iterable[Recorded]
+) -> tuple[Message | None, int, set[str]]:
+    """Return what a passage has of events that come newest first: what is found, what was seen, and what is later."""
+    later, removed, seen = set[str](), set[str](), 0
     for recorded in events:
         if isinstance(recorded.event, MessageRemoved):
             removed.add(recorded.event.id)
         for message in reversed(list(messages_of(recorded))):
             current = _current_message(core, message, contents.get(message.id, 0))
             if message.id not in removed and (is_question(current) or is_answer(current)):
-                return current, later
-            later.add(message.id)
-    return None, later
+                own = 0 if is_question(current) else _seen_seq(core, current)
+                if not own:
+                    return current, seen, later
+                seen = max(seen, own)
+            else:
+                later.add(message.id)
+    return None, seen, later
 
 
 def _open_question(message: Message) -> Message | None:

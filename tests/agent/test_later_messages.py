@@ -1,0 +1,327 @@
+"""Messages that come while a model thinks: the answer is not theirs, and each of them gets one."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refold import Conversation, InvalidInput, Memory
+from refold.agent import AgentLoop, FunctionTool, Reply, rerun
+from refold.agent.loop import unanswered_message
+from tests.agent.test_loop import Script, call
+from tests.support.memories import Child, assert_sound
+
+GRAZ, LINZ, WIEN = "Ship my lamp to Graz.", "Stop, ship it to Linz!", "No, to Wien."
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let loops know as little of each other's turns as in two processes."""
+    monkeypatch.setattr("refold.agent.loop.run_alone", lambda _chat, _texts, _is_cancelled, work: work())
+
+
+class Interrupted(Script):
+    """A model that something happens to while it thinks, at each call but those after the last of them."""
+
+    def __init__(self, meanwhile: list[Callable[[], object]], *replies: Reply) -> None:
+        super().__init__(*replies)
+        self.meanwhile = meanwhile
+
+    def reply(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Reply:
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+        return super().reply(messages, tools)
+
+
+def ship(*_: Any) -> str:
+    return "shipped " * 10
+
+
+def said(chat: Conversation) -> list[tuple[str, Any]]:
+    return [(message.role, message.content) for message in chat.window()]
+
+
+def heard(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What a model was told, without parts of the context."""
+    texts = [(each["role"], each["content"] or "") for each in messages if each["role"] != "system"]
+    return [(role, text.rpartition("\n")[2]) for role, text in texts]
+
+
+def interrupted(memory: Memory, later: str = LINZ, **opening: Any) -> Conversation:
+    """A conversation that got a message while the model answered the one before."""
+    chat = memory.conversation("c", **opening)
+    model = Interrupted([lambda: chat.append("user", later)], Reply("It goes to Graz."))
+    turn = AgentLoop(memory, chat, model).run(GRAZ)
+    assert turn.text == "It goes to Graz."
+    assert turn.notices == (f"message {chat.window()[-2].seq} ({later!r}) came meanwhile; resume() goes on with it",)
+    return chat
+
+
+def rebuilt(memory: Memory) -> None:
+    shown = [stamp.seq for event, stamp in memory.events() if type(event).__name__ == "ContextShown"]
+    assert shown
+    assert all(memory.rebuild(seq).matches for seq in shown)
+
+
+def test_a_message_that_came_while_the_model_thought_waits_for_its_own_answer(memory: Memory) -> None:
+    chat = interrupted(memory)
+    message = unanswered_message(chat)
+    assert message is not None
+    assert message.content == LINZ
+    model = Script(Reply("It goes to Linz."))
+    assert AgentLoop(memory, chat, model).resume().text == "It goes to Linz."
+    assert heard(model.asked[0]) == [("user", GRAZ), ("assistant", "It goes to Graz."), ("user", LINZ)]
+    assert unanswered_message(chat) is None
+    with pytest.raises(InvalidInput, match="waits for no answer"):
+        AgentLoop(memory, chat, model).resume()
+    model = Script(Reply("Welcome."))
+    AgentLoop(memory, chat, model).run("Thanks.")
+    assert heard(model.asked[0])[1:4] == [
+        ("assistant", "It goes to Graz."),
+        ("user", LINZ),
+        ("assistant", "It goes to Linz."),
+    ], "the order stays"
+    rebuilt(memory)
+    assert_sound(memory)
+
+
+@pytest.mark.usefixtures("apart")
+def test_two_messages_at_once_get_one_answer_each(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    later: list[Any] = []
+    first = Interrupted([], Reply("It goes to Graz."))
+    second = Interrupted([], Reply("It goes to Linz."))
+
+    def write_again() -> None:
+        later.append(AgentLoop(memory, chat, second).run(LINZ))
+
+    first.meanwhile.append(write_again)
+    turn = AgentLoop(memory, chat, first).run(GRAZ)
+    assert (turn.text, turn.stop_reason) == ("It goes to Graz.", None)
+    assert (later[0].text, later[0].stop_reason) == ("It goes to Linz.", None)
+    assert unanswered_message(chat) is None
+    AgentLoop(memory, chat, first := Script(Reply("Yes."))).run("Both?")
+    assert [text for _, text in heard(first.asked[0])] == [GRAZ, "It goes to Graz.", LINZ, "It goes to Linz.", "Both?"]
+    rebuilt(memory)
+
+
+@pytest.mark.usefixtures("apart")
+def test_the_first_answer_does_not_end_the_turn_of_the_second_message(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    first = AgentLoop(memory, chat, Interrupted([lambda: chat.append("user", LINZ)], Reply("It goes to Graz.")))
+    second = AgentLoop(memory, chat, Interrupted([lambda: first.run(GRAZ)], Reply("It goes to Linz.")))
+    chat.append("user", GRAZ)
+    # The second loop has the first question, too, and its model has not seen the later message either.
+    assert second.resume().stop_reason is not None
+    model = Script(Reply("It goes to Linz."))
+    assert AgentLoop(memory, chat, model).resume().text == "It goes to Linz."
+    assert said(chat)[-1] == ("assistant", "It goes to Linz.")
+    assert unanswered_message(chat) is None
+
+
+TYPES_LINZ = """
+import sys
+from refold import Memory
+from refold.agent import AgentLoop, Reply
+
+class Waiting:
+    def reply(self, messages, tools):
+        print("asked", flush=True)
+        sys.stdin.readline()
+        return Reply("It goes to Linz.")
+
+with Memory(sys.argv[1]) as memory:
+    turn = AgentLoop(memory, memory.conversation("c"), Waiting()).run("Stop, ship it to Linz!")
+    print(turn.text, turn.stop_reason, flush=True)
+"""
+
+
+def test_two_processes_answer_one_message_each(tmp_path: Path) -> None:
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("c")
+        children: list[Child] = []
+
+        def write_again() -> None:
+            children.append(Child(TYPES_LINZ, str(tmp_path / "store")).__enter__())
+            assert children[0].read() == "asked"
+
+        turn = AgentLoop(memory, chat, Interrupted([write_again], Reply("It goes to Graz."))).run(GRAZ)
+        assert (turn.text, turn.stop_reason) == ("It goes to Graz.", None)
+        children[0].write("go")
+        assert children[0].read() == "It goes to Linz. None"
+        children[0].__exit__(None, None, None)
+        assert [role for role, _ in said(chat)] == ["user", "user", "assistant", "assistant"]
+        assert unanswered_message(chat) is None
+        rebuilt(memory)
+
+
+def test_what_a_later_step_of_the_turn_showed_is_answered(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    memory.tools.register(FunctionTool("ship", "d", {}, ship))
+    model = Interrupted([lambda: chat.append("user", LINZ)], call("ship"), Reply("It goes to Linz."))
+    assert AgentLoop(memory, chat, model).run(GRAZ).text == "It goes to Linz."
+    assert ("user", LINZ) in heard(model.asked[1])
+    assert unanswered_message(chat) is None
+
+
+def test_an_answer_that_the_host_appends_answers_all_before_it(memory: Memory) -> None:
+    chat = interrupted(memory)
+    chat.append("assistant", "Both noted.")
+    assert unanswered_message(chat) is None
+    other = memory.conversation("d")
+    other.append("user", GRAZ)
+    memory.show(memory.context(other))
+    other.append("user", LINZ)
+    other.append("assistant", "Both noted.")
+    assert unanswered_message(other) is None
+
+
+def test_a_third_message_answers_for_the_open_one_and_says_so(memory: Memory) -> None:
+    chat = interrupted(memory)
+    model = Script(Reply("It goes to Wien."))
+    turn = AgentLoop(memory, chat, model).run(WIEN)
+    message = chat.window()[1]
+    assert turn.notices == (f"message {message.seq} ({LINZ!r}) has no answer; resume() would have gone on with it",)
+    assert [text for _, text in heard(model.asked[0])] == [GRAZ, "It goes to Graz.", LINZ, WIEN]
+    assert unanswered_message(chat) is None
+
+
+def test_the_same_text_again_goes_on_with_the_open_message(memory: Memory) -> None:
+    chat = interrupted(memory)
+    assert AgentLoop(memory, chat, Script(Reply("It goes to Linz."))).run(LINZ).text == "It goes to Linz."
+    assert [text for role, text in said(chat) if role == "user"] == [GRAZ, LINZ]
+
+
+def test_the_same_words_twice_are_two_messages(memory: Memory) -> None:
+    chat = interrupted(memory, GRAZ)
+    message = unanswered_message(chat)
+    assert message is not None
+    assert message.seq == chat.window()[1].seq
+
+
+def test_calls_for_the_later_message_stay_behind_it(memory: Memory) -> None:
+    chat = interrupted(memory)
+    memory.tools.register(FunctionTool("ship", "d", {}, ship))
+    model = Script(call("ship"), Reply("It goes to Linz."))
+    AgentLoop(memory, chat, model).resume()
+    assert [role for role, _ in heard(model.asked[1])] == ["user", "assistant", "user", "assistant", "tool"]
+    rebuilt(memory)
+
+
+def test_a_session_ends_with_the_later_message_open(memory: Memory) -> None:
+    chat = interrupted(memory)
+    summary = AgentLoop(memory, chat, Script()).end()
+    assert not summary.success
+    assert summary.stop_reason == "the user's last message has no answer"
+
+
+@pytest.mark.parametrize("is_taken_back", [True, False])
+def test_a_later_message_that_is_gone_is_not_open(memory: Memory, is_taken_back: bool) -> None:
+    chat = interrupted(memory)
+    message = chat.window()[1]
+    if is_taken_back:
+        chat.remove(message)
+    else:
+        memory.erase([message.seq])
+    assert unanswered_message(chat) is None
+
+
+def test_the_later_message_stays_open_when_what_was_said_before_is_erased(memory: Memory) -> None:
+    chat = interrupted(memory)
+    question, later, answer = chat.window()
+    memory.erase([question.seq, answer.seq])
+    message = unanswered_message(chat)
+    assert message is not None
+    assert message.id == later.id
+
+
+def test_the_later_message_is_open_in_forks_and_branches_and_after_a_restore(memory: Memory) -> None:
+    chat = interrupted(memory)
+    head, later = memory.head, chat.window()[1]
+    places = [chat.fork("d"), memory.fork("b").conversation("c"), chat.at(head)]
+    AgentLoop(memory, chat, Script(Reply("It goes to Linz."))).resume()
+    places.append(chat.fork("e", at=head))
+    chat.restore(chat.at(head).snapshot())
+    for place in (*places, chat):
+        message = unanswered_message(place)
+        assert message is not None
+        assert message.id == later.id
+    model = Script(Reply("It goes to Linz."))
+    assert AgentLoop(memory, places[0], model).resume().text == "It goes to Linz."
+    assert [role for role, _ in heard(model.asked[0])] == ["user", "assistant", "user"]
+    assert unanswered_message(places[0]) is None
+    branch = memory.fork("b")
+    AgentLoop(branch, branch.conversation("c"), model := Script(Reply("It goes to Linz."))).resume()
+    assert [role for role, _ in heard(model.asked[0])] == ["user", "assistant", "user"]
+    assert unanswered_message(branch.conversation("c")) is None
+    rebuilt(memory)
+
+
+@pytest.mark.parametrize("opening", [{}, {"window_tokens": 60}, {"window_tokens": 24}])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_the_later_message_is_open_after_it_left_the_window(
+    memory: Memory,
+    opening: dict[str, Any],
+    pinned: bool,
+) -> None:
+    chat = memory.conversation("c", **opening)
+    if pinned:
+        chat.unpin(chat.append("user", "Hi.", pinned=True))
+        chat.append("assistant", "Hi!")
+    longer = Reply("It goes to Graz, and " + "as soon as we can " * 3)
+    AgentLoop(memory, chat, Interrupted([lambda: chat.append("user", LINZ)], longer)).run(GRAZ)
+    message = unanswered_message(chat)
+    assert message is not None
+    assert message.content == LINZ
+    model = Script(Reply("It goes to Linz."))
+    assert AgentLoop(memory, chat, model).resume().text == "It goes to Linz."
+    assert heard(model.asked[0])[-1] == ("user", LINZ)
+    assert unanswered_message(chat) is None
+    rebuilt(memory)
+
+
+def test_a_window_of_nothing_but_the_end_of_an_answered_turn_waits_for_nothing(memory: Memory) -> None:
+    chat = memory.conversation("c", window_tokens=60)
+    memory.tools.register(FunctionTool("ship", "d", {}, ship))
+    steps = [call("ship", f"c{number}") for number in range(6)]
+    AgentLoop(memory, chat, Script(*steps, Reply("It goes to Graz."))).run(GRAZ)
+    assert all(message.role != "user" for message in chat.window())
+    assert unanswered_message(chat) is None
+    chat.append("tool", "late", tool_call_id="c9")
+    assert unanswered_message(chat) is None
+
+
+def test_providers_get_a_message_of_the_user_last(memory: Memory) -> None:
+    context = memory.context(interrupted(memory))
+    for form, roles in {
+        "anthropic": ["user", "assistant", "user"],
+        "gemini": ["user", "model", "user"],
+        "openai": ["user", "assistant", "user"],
+        "ollama": ["user", "assistant", "user"],
+    }.items():
+        rendered = context.messages(form)  # type: ignore[arg-type]
+        assert [each["role"] for each in rendered if each["role"] != "system"] == roles
+
+
+def test_a_rerun_answers_the_later_message_again(memory: Memory) -> None:
+    chat = interrupted(memory)
+    AgentLoop(memory, chat, Script(Reply("It goes to Linz."))).resume()
+    again = rerun(chat, Memory())
+    assert said(again) == said(chat)
+    assert unanswered_message(again) is None
+    assert_sound(memory)
+
+
+def test_a_loaded_export_has_the_later_message_open(memory: Memory, tmp_path: Path) -> None:
+    for number in range(3):
+        memory.conversation("other").append("user", f"Filler {number}.")
+    chat = interrupted(memory)
+    memory.export(tmp_path / "export.jsonl")
+    with Memory() as other:
+        other.conversation("before").append("user", "Hello.")
+        other.load(tmp_path / "export.jsonl")
+        message = unanswered_message(other.conversation("c"))
+        assert message is not None
+        assert message.content == chat.window()[1].content
+        rebuilt(other)

@@ -1,16 +1,23 @@
-"""A memory with something of everything, and a client of its pages."""
+"""A memory with something of everything, a client of its pages, and a server of them."""
 
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from starlette.testclient import TestClient
 
 from refold import Memory
+from refold.listener import listening_on
 from refold.web import app_of
+from refold.web.server import web_server
 from refold.web.site import Site
 from refold.web.views import notice_line
 
 TOKEN = "0123456789abcdef"  # noqa: S105 - of these tests alone
 HOST = "http://localhost"
+SECONDS = 20
 
 
 def client_of(memory: Memory, *, writes: bool = True, follow_redirects: bool = True, **options: Any) -> TestClient:
@@ -21,6 +28,22 @@ def client_of(memory: Memory, *, writes: bool = True, follow_redirects: bool = T
 
 def site_of(memory: Memory) -> Site:
     return Site(memory, writes=False, token=TOKEN, skills=memory.skills, encode=notice_line)
+
+
+@contextmanager
+def served(memory: Memory) -> Iterator[int]:
+    """Serve a memory on a port of this machine during the block."""
+    listening = listening_on(0)
+    server = web_server(app_of(memory))
+    thread = threading.Thread(target=asyncio.run, args=(server.serve([listening]),), daemon=True)
+    thread.start()
+    try:
+        yield listening.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(SECONDS)
+        listening.close()
+        assert not thread.is_alive()
 
 
 def filled(memory: Memory, mark: str = "harbour") -> Memory:

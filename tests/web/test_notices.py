@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from refold.views.session import MemoriesExtracted
 from refold.web import app_of, site, views
 from refold.web.server import web_server
 from refold.web.site import Hub
+from tests.web.site import client_of, served
 
 SECONDS = 30
 
@@ -21,10 +23,14 @@ def hub_of(memory: Memory) -> Hub:
     return Hub(memory, views.notice_line)
 
 
-async def watched(hub: Hub, count: int) -> list[bytes]:
+def seqs_of(pieces: list[bytes]) -> list[int]:
+    return [int(line[4:]) for line in b"".join(pieces).splitlines() if line.startswith(b"id: ")]
+
+
+async def watched(hub: Hub, count: int, after: int | None = None) -> list[bytes]:
     """Return the pieces that a watcher gets until it has heard of so many events."""
     pieces: list[bytes] = []
-    async for piece in hub.pieces():
+    async for piece in hub.pieces(after):
         pieces.append(piece)
         if b"".join(pieces).count(b"id: ") >= count:
             break
@@ -53,13 +59,87 @@ def test_every_watcher_hears_every_event_in_order(memory: Memory) -> None:
         await asyncio.to_thread(write)
         heard = await asyncio.gather(*watchers)
         assert all(pieces == heard[0] for pieces in heard)
-        seqs = [int(line[4:]) for line in b"".join(heard[0]).splitlines() if line.startswith(b"id: ")]
-        assert seqs == list(range(1, 401))
+        assert seqs_of(heard[0]) == list(range(1, 401))
         assert len(heard[0]) < 200, "many events are one piece"
         await asyncio.sleep(0)
         assert hub._subscription is None
 
     running(use)
+
+
+def test_a_watcher_goes_on_after_a_seq_while_others_write(memory: Memory) -> None:
+    hub, count = hub_of(memory), 1_500
+    for number in range(300):
+        memory.profile().set("key", str(number))
+
+    def write() -> None:
+        for number in range(300, count):
+            memory.profile().set("key", str(number))
+
+    async def use() -> None:
+        writing = asyncio.ensure_future(asyncio.to_thread(write))
+        places = [0, 7, 299, 300]
+        heard = await asyncio.gather(*(watched(hub, count - after, after) for after in places))
+        await writing
+        assert [seqs_of(pieces) for pieces in heard] == [list(range(after + 1, count + 1)) for after in places]
+
+    running(use)
+
+
+def test_a_watcher_that_is_too_slow_reads_the_log(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(site, "_QUEUED_COUNT_MAX", 2)
+    hub = hub_of(memory)
+    memory.profile().set("key", "before")
+
+    async def use() -> None:
+        pieces = hub.pieces()
+        assert await anext(pieces) == site._BEAT
+        for number in range(5):
+            memory.profile().set("key", str(number))
+            await asyncio.sleep(2 * site._FLUSH_SECONDS)
+        heard: list[bytes] = []
+        while len(seqs_of(heard)) < 5:
+            heard.append(await anext(pieces))
+        memory.profile().set("key", "last")
+        while len(seqs_of(heard)) < 6:
+            heard.append(await anext(pieces))
+        assert seqs_of(heard) == [2, 3, 4, 5, 6, 7]
+        await pieces.aclose()
+
+    running(use)
+
+
+def test_a_client_that_was_cut_off_goes_on_where_it_was(memory: Memory) -> None:
+    for number in range(6):
+        memory.profile().set("key", str(number))
+    with served(memory) as port:
+        for query, headers, first in (
+            ("?after=2", {}, 3),
+            ("?after=2", {"last-event-id": "4"}, 5),
+            ("", {"last-event-id": " 5 "}, 6),
+            ("?after=0", {"last-event-id": ""}, 1),
+        ):
+            asked = urllib.request.Request(f"http://localhost:{port}/api/notices{query}", headers=headers)
+            with urllib.request.urlopen(asked, timeout=SECONDS) as answer:
+                seqs: list[int] = []
+                while not seqs or seqs[-1] < 6:
+                    seqs += seqs_of([answer.readline()])
+            assert seqs == list(range(first, 7))
+    client = client_of(memory)
+    for query, header in (("?after=x", ""), ("?before=2", ""), ("", "x"), ("", "-1")):
+        refused = client.get(f"/api/notices{query}", headers={"last-event-id": header})
+        assert refused.status_code == 400, refused.text
+
+
+def test_a_seq_of_a_log_that_was_longer_is_the_head(memory: Memory) -> None:
+    memory.profile().set("key", "1")
+    with served(memory) as port:
+        with urllib.request.urlopen(f"http://localhost:{port}/api/notices?after=99", timeout=SECONDS) as answer:
+            assert answer.readline() == site._BEAT[:-1]
+            memory.profile().set("key", "2")
+            while not (seqs := seqs_of([answer.readline()])):
+                pass
+            assert seqs == [2]
 
 
 def test_a_stream_that_is_behind_ends_with_the_server(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

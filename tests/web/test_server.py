@@ -1,40 +1,21 @@
 """The server of the pages: connections on which nothing comes, addresses that others reach, and who they must be."""
 
-import asyncio
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 from refold import InvalidInput, Memory, listener
-from refold.listener import HOST, is_loopback, listening_on
+from refold.listener import HOST, is_loopback
 from refold.web import app_of
 from refold.web.access import COOKIE
-from refold.web.server import check_address, web_server
+from refold.web.server import check_address
 from tests.support.command import running
-from tests.web.site import TOKEN, client_of, filled
+from tests.web.site import SECONDS, TOKEN, client_of, filled, served
 
-SECONDS = 20
 ACCESS = "0123456789abcdef-access"
-
-
-@contextmanager
-def served(memory: Memory) -> Iterator[int]:
-    listening = listening_on(0)
-    server = web_server(app_of(memory))
-    thread = threading.Thread(target=asyncio.run, args=(server.serve([listening]),), daemon=True)
-    thread.start()
-    try:
-        yield listening.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join(SECONDS)
-        listening.close()
-        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def _any_of(*names: str) -> Schema:
 # All query parameters, by name.
 _QUERY: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "at": (_NUMBER, "As of this seq, not as it is."),
-    "after": (_TEXT, "What the page begins behind: `next` of the page before."),
+    "after": (_TEXT, "What the page begins behind: `next` of the page before; of a stream, the last seq seen."),
     "until": (_NUMBER, "The last seq of the page."),
     "limit": (_NUMBER, "The length of a page; longer than 1,000 becomes 1,000."),
     "offset": (_NUMBER, "How many to leave out at the beginning."),
@@ -105,6 +105,9 @@ _SKILL_NAME: Final[Schema] = {
 _EDITED: Final[Schema] = {"minProperties": 1, "properties": dict.fromkeys(_SKILL, _ANY), "additionalProperties": False}
 
 
+_LAST_ID: Final = "Last-Event-ID"
+
+
 class ApiOperation(NamedTuple):
     """One method of one path: its handler, the parameters of its query, the fields of its body and of its answer."""
 
@@ -118,7 +121,7 @@ class ApiOperation(NamedTuple):
     required: tuple[str, ...] = ()
     rules: Schema = {}  # noqa: RUF012 - never changed
     conditions: tuple[str, ...] = ("If-Match", "Idempotency-Key")
-    """The headers of conditions that a write takes."""
+    """The headers of conditions that a write takes, or that of a stream."""
     other: str = ""
     """A value of its path's parameter that makes the path of another operation, without this method."""
 
@@ -135,7 +138,7 @@ class ApiOperation(NamedTuple):
     @property
     def is_of_events(self) -> bool:
         """Whether its pages contain events, which are identified by their seqs."""
-        return self.path.endswith(("/events", "/track"))
+        return self.path.endswith(("/events", "/track", "/notices"))
 
     @property
     def writes(self) -> bool:
@@ -329,7 +332,7 @@ OPERATIONS: Final = (
     ApiOperation("GET", "/api/stats", api.get_stats, answer={"events": _NUMBER}),
     ApiOperation("GET", "/api/verify", api.verify, answer={"ok": _FLAG, "findings": {"type": "array"}}),
     ApiOperation("GET", "/api/verify/progress", api.stream_verification),
-    ApiOperation("GET", "/api/notices", api.stream_notices),
+    ApiOperation("GET", "/api/notices", api.stream_notices, ("after",), conditions=(_LAST_ID,)),
 )
 
 _JSON_VALUE: Final[Schema] = {
@@ -343,6 +346,11 @@ _JSON_VALUE: Final[Schema] = {
 """A value that a memory can keep: JSON whose integers fit in 64 bits."""
 _PATH: Final[dict[str, Schema]] = {"seq": _SEQ, "part": _one_of(*PARTS, *ALIASES)}
 _PARAMETER: Final = re.compile(r"{(\w+)}")
+_HEADERS: Final[dict[str, tuple[Schema, str]]] = {
+    "If-Match": (_ETAG, "The ETag of what is to be changed; 412 where it has changed meanwhile."),
+    "Idempotency-Key": (_WORDS, "The same key and the same request are answered with the first result."),
+    _LAST_ID: (_NUMBER, "The id of the last event that was seen; the stream begins after it, whatever `after` says."),
+}
 
 
 def _parameters(operation: ApiOperation) -> list[dict[str, Any]]:
@@ -358,21 +366,9 @@ def _parameters(operation: ApiOperation) -> list[dict[str, Any]]:
             schema = _TEXT
         about = {"required": name in operation.required, "schema": schema, "description": description}
         shown.append({"name": name, "in": "query", **about})
-    if operation.writes:
-        shown += [
-            {
-                "name": name,
-                "in": "header",
-                "required": False,
-                "schema": schema,
-                "description": description,
-            }
-            for name, schema, description in (
-                ("If-Match", _ETAG, "The ETag of what is to be changed; 412 where it has changed meanwhile."),
-                ("Idempotency-Key", _WORDS, "The same key and the same request are answered with the first result."),
-            )
-            if name in operation.conditions
-        ]
+    for name in operation.conditions if operation.writes or _LAST_ID in operation.conditions else ():
+        schema, description = _HEADERS[name]
+        shown.append({"name": name, "in": "header", "required": False, "schema": schema, "description": description})
     return shown
 
 

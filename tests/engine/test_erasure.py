@@ -26,10 +26,20 @@ def occurrences(directory: Path, secret: str) -> int:
     raw = secret.encode()
     forms = {raw, msgspec.msgpack.encode(secret), msgspec.json.encode(secret), base64.b64encode(raw)}
     forms |= {base64.b64encode(bytes(shift) + raw)[4 : -4 or None] for shift in (1, 2)}
+    content = contents(directory)
+    return sum(content.count(form) for form in forms)
+
+
+def contents(directory: Path) -> bytes:
+    """The bytes of all files of a directory."""
     files = [str(path) for path in directory.rglob("*") if path.is_file()]
     # In another process: one that closes LMDB's lock file gives up its locks on it.
-    content = subprocess.run(["cat", *files], capture_output=True, check=True).stdout
-    return sum(content.count(form) for form in forms)
+    return subprocess.run(["cat", *files], capture_output=True, check=True).stdout
+
+
+def inode(directory: Path) -> int:
+    """The number of the data file, which an erasure replaces."""
+    return (directory / "data.mdb").stat().st_ino
 
 
 def fill(memory: Memory, secret: str) -> None:
@@ -350,6 +360,111 @@ def test_erasing_again_changes_nothing(memory: Memory) -> None:
     assert (first.seqs, again.seqs, memory.head) == ((message.seq,), (), head)
     memory.conversation("never was").erase()
     assert memory.head == head
+
+
+def test_erasing_a_whole_stream_again_changes_nothing(memory: Memory, path: Path) -> None:
+    for name in ("a", "b", "c"):
+        memory.conversation(name, project="p").append("user", f"{name} says something")
+    fork = memory.conversation("a").fork("fork")
+    fork.append("user", "and on it goes")
+    side = memory.fork("side")
+    side.conversation("b").append("user", "here, too")
+    memory.table("t").put("key", {"value": 1})
+    handles: list[Any] = [*map(memory.conversation, "abc"), memory.table("t")]
+    for handle in handles:
+        assert handle.erase(forks="erase").streams
+    head, names, files = memory.head, memory.conversations(), inode(path)
+    for _ in range(2):
+        whole: list[Any] = [*map(memory.conversation, names), *map(memory.table, memory.tables())]
+        for again in whole:
+            receipt = again.erase(forks="erase")
+            assert (receipt.seqs, receipt.streams) == ((), ())
+    for again in map(side.conversation, side.conversations()):
+        if again.id in names:
+            with refused(memory, InvalidInput, "was inherited"):
+                again.erase()
+        else:
+            assert not again.erase().streams
+    assert (memory.head, memory.conversations(), inode(path)) == (head, names, files)
+    later = [memory.conversation(name).append("user", "a new beginning").seq for name in names]
+    assert {*later} <= {seq for name in names for seq in memory.conversation(name).erase(forks="erase").seqs}
+    assert_sound(memory)
+
+
+def test_many_streams_are_erased_at_once(memory: Memory, path: Path) -> None:
+    project, secret = memory.project("shop/bob"), "Fern Road 12"
+    for name in ("bob-1", "bob-2", "eve-1"):
+        chat = memory.conversation(name, project="shop/bob" if name[0] == "b" else "shop/eve")
+        seq = chat.append("user", secret if name[0] == "b" else "hello").seq
+        chat.scratchpad.set("place", f"{name} in {secret}" if name[0] == "b" else "none")
+    project.add(secret, sources=[1])
+    board = memory.board(session="desk")
+    board.initialise(project_id="shop/bob", active_node_id="case-7")
+    memory.board(project="shop/bob", node="case-7").set_working_history(secret)
+    memory.profile("bob").set("address", secret)
+    memory.journal("bob").append(secret)
+    memory.files("bob").create("/memories/bob.md", secret)
+    memory.table("carts").put("bob", {"to": secret})
+    note = memory.project("shop/eve").add(f"Bob lives in {secret}.")
+    handles: list[Any] = [memory.conversation(name) for name in ("bob-1", "bob-2")]
+    handles += [
+        board,
+        project,
+        memory.profile("bob"),
+        memory.journal("bob"),
+        memory.files("bob"),
+        memory.table("carts"),
+    ]
+    head = memory.head
+    receipt = memory.erase([*handles, note, seq])
+    assert memory.head == head + 1, "one erasure is one event"
+    assert len(receipt.streams) == len(handles) + 1, receipt.streams
+    assert {note.seq, seq} < {*receipt.seqs}
+    assert (receipt.occurrences, receipt.unexplained) == (0, 0)
+    for text in (secret, "bob-1", "shop/bob", "shop%2Fbob", "case-7"):
+        assert text.encode() not in contents(path), text
+    assert memory.conversation("eve-1").scratchpad.get("place") == "none"
+    assert memory.erase(handles).seqs == ()
+    assert memory.head == head + 1
+    assert_sound(memory)
+
+
+def test_streams_erased_at_once_are_what_they_are_one_by_one(tmp_path: Path) -> None:
+    def filled(path: Path) -> Memory:
+        memory = Memory(path, clock_ns=lambda: 10**18, random_bytes=bytes)
+        for name in ("a", "b", "c"):
+            memory.conversation(name, project="p").append("user", f"{name} says something")
+        memory.project("p").add("They talk.", sources=[1])
+        return memory
+
+    with filled(tmp_path / "one") as one, filled(tmp_path / "other") as other:
+        together = one.erase([one.conversation("a"), one.conversation("b")])
+        apart = [other.conversation(name).erase() for name in ("a", "b")]
+        assert {*together.seqs, *together.derived} == {seq for each in apart for seq in (*each.seqs, *each.derived)}
+        assert [*together.streams] == [stream for each in apart for stream in each.streams]
+        assert one.conversations() == other.conversations()
+
+
+def test_forks_that_are_erased_too_refuse_nothing(memory: Memory) -> None:
+    chat = memory.conversation("a")
+    chat.append("user", "once")
+    forks = [chat.fork("b"), chat.fork("c")]
+    with refused(memory, InvalidInput, "b and 1 more go on", "forks='erase'"):
+        memory.erase([chat])
+    with refused(memory, InvalidInput, "c goes on"):
+        memory.erase([chat, forks[0]])
+    with refused(memory, InvalidInput, "is of another memory"):
+        memory.erase([Memory().conversation("a")])
+    with refused(memory, ReadOnly, "frozen"):
+        memory.erase([chat.at(1)])
+    with refused(memory, InvalidInput, "is no seq"):
+        memory.erase([memory.settings])
+    assert len(memory.erase([chat, *forks]).streams) == 3
+    side = memory.fork("side")
+    own = side.conversation("new")
+    own.append("user", "only here")
+    assert len(memory.erase([own]).streams) == 1
+    assert len(memory.erase([memory.conversation(memory.conversations()[0])], forks="erase").streams) == 0
 
 
 @pytest.mark.parametrize(

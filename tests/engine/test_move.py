@@ -14,7 +14,7 @@ import pytest
 
 from refold import InvalidInput, Memory, ReadOnly, StoreBusy, StoreUnreachable, move
 from refold.engine import move as moves
-from refold.engine.erasure import erase_stream
+from refold.engine.erasure import Target, erase
 from refold.log import replica
 from tests.conftest import Servers
 from tests.support.commits import RamCommits
@@ -153,7 +153,7 @@ def test_what_is_erased_meanwhile_is_not_there(
 
     def erasing(engine: Any, target: str) -> None:
         assert any(b"secret text" in packed for packed in servers_commits[SHARED])
-        erase_stream(engine, 0, "conversation/secret", derived=True, forks=False)
+        erase(engine, Target(streams=[(0, "conversation/secret")]), derived=True)
         mark(engine, target)
 
     monkeypatch.setattr(moves, "_mark", erasing)

@@ -110,16 +110,16 @@ def forget_to_sweep() -> None:
 def erase_late() -> None:
     """Say that events are erased, and erase them before the next erasure, or when the memory is closed."""
     held: list[Callable[[], Any]] = []
-    erase_seqs = erasure.erase_seqs
+    erase = erasure.erase
 
     def erase_held() -> None:
         while held:
             held.pop()()
 
-    def late(engine: Any, seqs: Any, *, derived: bool, text: str | None = None) -> Receipt:
+    def late(engine: Any, target: erasure.Target, *, derived: bool, forks: bool = False) -> Receipt:
         erase_held()
-        held.append(partial(erase_seqs, engine, seqs, derived=derived, text=text))
-        told = tuple(sorted(seqs))
+        held.append(partial(erase, engine, target, derived=derived, forks=forks))
+        told = tuple(sorted(target.seqs))
         return Receipt(told, (), (), (), 0, 0, 0, 0, 0, 0, ())
 
     close = Engine.close
@@ -128,7 +128,7 @@ def erase_late() -> None:
         erase_held()
         close(engine)
 
-    erasure.erase_seqs = late
+    erasure.erase = late
     setattr(Engine, "close", close_late)  # noqa: B010 - as it is done below
 
 

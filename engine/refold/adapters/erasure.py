@@ -18,12 +18,13 @@ def erase(
     keys: Sequence[str | tuple[str, ...]] | None = None,
     projects: Sequence[str] = (),
 ) -> Receipts:
-    """Erase conversations, then a table or those of its items whose keys begin with one of ``keys``, then projects.
+    """Erase conversations, projects and a table, or those of its items whose keys begin with one of ``keys``.
 
-    Each is an erasure of its own, with a receipt: those of conversations, that of the table, those of projects. If one
-    fails, another call completes it.
+    The items are an erasure of their own, the second one. If it fails, another call completes it.
     """
+    handles = [*map(memory.conversation, chats), *map(memory.project, projects)]
     with memory.acting(actor):
-        receipts = [memory.conversation(chat).erase(forks=forks) for chat in chats]
-        receipts.append(memory.table(table).erase("" if keys is None else list(keys), forks=forks))
-        return receipts + [memory.project(project).erase() for project in projects]
+        if keys is None:
+            return [memory.erase([*handles, memory.table(table)], forks=forks)]
+        receipts = [memory.erase(handles, forks=forks)] if handles else []
+        return [*receipts, memory.table(table).erase(list(keys), forks=forks)]

@@ -7,7 +7,7 @@ the log to write performs it.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -89,6 +89,10 @@ _MENTIONING: Final = {
 """Kind of stream -> tags of its events that name conversations."""
 
 
+_AGAIN: Final = "-again"
+"""What a new name ends with if another stream has that name."""
+
+
 class ErasurePlan(NamedTuple):
     """The reach of an erasure: the events requested, those derived from them, and the streams to rename."""
 
@@ -104,7 +108,7 @@ class ErasurePlan(NamedTuple):
     """What takes the place of ids that callers chose, also in events that were erased earlier."""
 
 
-def make_plan(
+def _plan_events(
     reader: Reader,
     seqs: set[int],
     renamed: dict[int, str],
@@ -112,7 +116,7 @@ def make_plan(
     bases: list[Base],
     *,
     derived: bool,
-    text: str | None = None,
+    text: str | None,
 ) -> ErasurePlan:
     """Return the plan to erase the given events; with ``derived``, also what names them or was derived from either.
 
@@ -291,25 +295,31 @@ def _may_hold(reader: Reader, key: str, seq: int, begins: Mapping[int, int]) -> 
     return False
 
 
-def mentions_of(reader: Reader, branch: int, conversation: str) -> set[int]:
-    """Return the seqs of a branch's own events in other streams that name a conversation."""
+def _mentions_of(reader: Reader, places: Iterable[tuple[int, str]]) -> set[int]:
+    """Return the seqs of the events that name a conversation, given by branch and name, from other streams there."""
+    names: dict[int, set[str]] = {}
+    for branch, name in places:
+        if kind_of(name) == "conversation":
+            names.setdefault(branch, set()).add(name.partition("/")[2])
     mentions = set[int]()
-    for kind, tags in _MENTIONING.items():
-        if reader.tags & tags:
-            for name in reader.streams.names(branch, f"{kind}/"):
+    for branch, conversations in names.items():
+        for kind, tags in _MENTIONING.items():
+            for name in reader.streams.names(branch, f"{kind}/") if reader.tags & tags else ():
                 stream = reader.streams.find(key_of(branch, name))
                 seqs = own_seqs(reader, stream.number) if stream is not None and stream.number else []
-                mentions |= {seq for page in pages(seqs) for seq in _page_mentions(reader, page, tags, conversation)}
+                mentions |= {seq for page in pages(seqs) for seq in _page_mentions(reader, page, tags, conversations)}
     return mentions
 
 
-def _page_mentions(reader: Reader, page: Sequence[int], tags: Collection[int], conversation: str) -> Iterator[int]:
-    """Yield the seqs of the events with these tags that name a conversation; few others are decoded."""
-    name = conversation.encode()
-    events = reader.log.events_at(page)
-    seqs = [stored.seq for stored in events if name in stored.array and fold.tag_of(stored.array) in tags]
+def _page_mentions(
+    reader: Reader, page: Sequence[int], tags: Collection[int], conversations: set[str]
+) -> Iterator[int]:
+    """Yield the seqs of the events with these tags that name one of the conversations; few others are decoded."""
+    names = [name.encode() for name in conversations]
+    events = [stored for stored in reader.log.events_at(page) if fold.tag_of(stored.array) in tags]
+    seqs = [stored.seq for stored in events if any(name in stored.array for name in names)]
     for event, stamp in reader.loader.recorded_events(seqs):
-        if conversation in event.mentions():
+        if not conversations.isdisjoint(event.mentions()):
             yield stamp.seq
 
 
@@ -322,15 +332,49 @@ def unerased_seqs(reader: Reader, seqs: Iterable[int]) -> list[int]:
     ]
 
 
-def new_name(reader: Reader, streams: Sequence[int], number: int) -> str:
-    """Return the name of a stream after its erasure; a branch's stream shares the name of the one that it continues."""
-    stream = reader.streams.at_number(number)
-    while stream.base is not None and stream.base[0] in streams:
-        stream = reader.streams.at_number(stream.base[0])
-    name = f"{kind_of(stream.name)}/{ERASED_PREFIX}{stream.number}"
+def _new_names(reader: Reader, streams: Collection[int]) -> dict[int, str]:
+    """Return the names of streams after their erasure by number, without those of which nothing is left to erase.
+
+    A branch's stream shares the name of the one that it continues.
+    """
+    sharing: dict[int, list[int]] = {}
+    for number in sorted(streams):
+        first = reader.streams.at_number(number)
+        while first.base is not None and first.base[0] in streams:
+            first = reader.streams.at_number(first.base[0])
+        sharing.setdefault(first.number, []).append(number)
+    names: dict[int, str] = {}
+    for first_number, numbers in sharing.items():
+        if not all(_is_erased(reader, number) for number in numbers):
+            first = reader.streams.at_number(first_number)
+            names |= dict.fromkeys(numbers, _free_name(reader, first))
+    return names
+
+
+def _free_name(reader: Reader, stream: Stream) -> str:
+    name = _erased_name(stream)
     while reader.log.row("names", name_key(stream.branch, name)) is not None:
-        name += "-again"
+        name += _AGAIN
     return name
+
+
+def _erased_name(stream: Stream) -> str:
+    return f"{kind_of(stream.name)}/{ERASED_PREFIX}{stream.number}"
+
+
+def _is_erased(reader: Reader, number: int) -> bool:
+    """Return whether an erasure has renamed a stream and left nothing of it, so that another one would do the same."""
+    stream = first = reader.streams.at_number(number)
+    name = stream.name
+    while name.endswith(_AGAIN):
+        name = name.removesuffix(_AGAIN)
+    while first.base is not None and name != _erased_name(first):
+        first = reader.streams.at_number(first.base[0])
+    if name != _erased_name(first):
+        return False
+    seqs = unerased_seqs(reader, _events_of(reader, [number]))
+    left = [event for page in pages(seqs) for event, _ in reader.loader.recorded_events(page)]
+    return all(isinstance(event, Restored) and not event.base_stream for event in left)
 
 
 def snapshots_of(reader: Reader, streams: Collection[int]) -> set[int]:
@@ -361,52 +405,44 @@ ON_A_SERVER: Final = (
 """Also beyond reach, for a log on a server."""
 
 
-def erase_seqs(engine: Engine, seqs: Collection[int], *, derived: bool, text: str | None = None) -> Receipt:
-    """Erase the bodies of events, with ``derived`` also of those derived from them, and return the receipt.
+class Target(NamedTuple):
+    """What is to be erased: events, and whole streams by branch and name.
 
     ``text`` says that the events are all those that contain it. A string that another event holds too, such as a key or
     the name of a tool, is then no part of what was to be erased, and the receipt does not count it.
     """
-    return _erase(engine, partial(plan_of_seqs, engine.reader, seqs, derived=derived, text=text), text=text)
+
+    seqs: Collection[int] = ()
+    streams: Collection[tuple[int, str]] = ()
+    text: str | None = None
 
 
-def plan_of_seqs(reader: Reader, seqs: Collection[int], *, derived: bool, text: str | None) -> ErasurePlan:
-    """Return the plan to erase events; ``InvalidInput`` if a seq is not in the log."""
-    beyond = [seq for seq in seqs if not 0 < seq <= reader.head]
+def make_plan(reader: Reader, target: Target, *, derived: bool, forks: bool) -> ErasurePlan:
+    """Return the plan to erase a target; it raises as ``erase`` does."""
+    beyond = [seq for seq in target.seqs if not 0 < seq <= reader.head]
     if beyond:
         raise InvalidInput(f"seq {beyond[0]} is not in the log, which ends at {reader.head}; give seqs of events")
-    return make_plan(reader, set(seqs), {}, set(), read_bases(reader), derived=derived, text=text)
-
-
-def erase_stream(engine: Engine, branch: int, name: str, *, derived: bool, forks: bool) -> Receipt:
-    """Erase all events of a stream and its name, with its forks if ``forks``, and return the receipt.
-
-    With ``derived``, this also erases the board of a conversation, every event that names the conversation, and the
-    boards of the nodes of a project. Raises ``InvalidInput`` if the stream was inherited, or if live forks continue
-    from it and are not to be erased too.
-    """
-    return _erase(engine, partial(plan_of_stream, engine.reader, branch, name, derived=derived, forks=forks))
-
-
-def plan_of_stream(reader: Reader, branch: int, name: str, *, derived: bool, forks: bool) -> ErasurePlan:
-    """Return the plan to erase a stream; it raises as ``erase_stream`` does."""
-    stream = reader.streams.find(key_of(branch, name))
-    if stream is not None and stream.base is not None:
-        raise InvalidInput(
-            f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
-        )
     bases = read_bases(reader)
-    own = {} if stream is None else _plan_renames(reader, stream, bases, forks=forks)
-    boards: dict[int, str] = {}
-    mentioned = set[int]()
-    for own_branch, each in _places(reader, branch, name, own):
-        if kind_of(each) == "conversation":
-            mentioned |= mentions_of(reader, own_branch, each.partition("/")[2])
-        for board in _boards_of(reader, own_branch, each):
-            boards |= _plan_renames(reader, board, bases, forks=forks) if derived else {board.number: board.name}
-    mentioned |= _events_of(reader, boards)
-    renamed = own | boards if derived else own
-    return make_plan(reader, _events_of(reader, own), renamed, mentioned, bases, derived=derived)
+    streams = list(_streams_of(reader, target.streams))
+    own = _family_of(reader, streams, bases, forks=forks)
+    places = _places(reader, target.streams, own)
+    boards = [board for branch, name in sorted(places) for board in _boards_of(reader, branch, name)]
+    renamed = _family_of(reader, [*streams, *boards], bases, forks=forks) if derived else own
+    mentioned = _mentions_of(reader, places) | _events_of(reader, {board.number for board in boards} | renamed - own)
+    names = _new_names(reader, renamed)
+    seqs = {*target.seqs, *_events_of(reader, own & names.keys())}
+    return _plan_events(reader, seqs, names, mentioned, bases, derived=derived, text=target.text)
+
+
+def _streams_of(reader: Reader, names: Iterable[tuple[int, str]]) -> Iterator[Stream]:
+    for branch, name in names:
+        stream = reader.streams.find(key_of(branch, name))
+        if stream is not None and stream.base is not None:
+            raise InvalidInput(
+                f"{name} was inherited when this memory was forked; erase it in the memory it was forked from"
+            )
+        if stream is not None:
+            yield stream
 
 
 def _events_of(reader: Reader, streams: Collection[int]) -> set[int]:
@@ -414,11 +450,11 @@ def _events_of(reader: Reader, streams: Collection[int]) -> set[int]:
     return {seq for number in streams for seq in own_seqs(reader, number)} | snapshots_of(reader, streams)
 
 
-def _places(reader: Reader, branch: int, name: str, renamed: Collection[int]) -> set[tuple[int, str]]:
-    """Return branch and name of a stream and of all renamed with it, including where forks inherited them."""
-    streams = [reader.streams.at_number(number) for number in renamed]
+def _places(reader: Reader, named: Iterable[tuple[int, str]], numbers: Iterable[int]) -> set[tuple[int, str]]:
+    """Return branch and name of streams, including where forks of the memory inherited them."""
+    streams = [reader.streams.at_number(number) for number in numbers]
     streams += [heir for stream in streams for heir, _ in heirs(reader, stream)]
-    return {(branch, name), *((stream.branch, stream.name) for stream in streams)}
+    return {*named, *((stream.branch, stream.name) for stream in streams)}
 
 
 def _boards_of(reader: Reader, branch: int, name: str) -> Iterator[Stream]:
@@ -434,31 +470,40 @@ def _boards_of(reader: Reader, branch: int, name: str) -> Iterator[Stream]:
             yield stream
 
 
-def _plan_renames(reader: Reader, stream: Stream, bases: Sequence[Base], *, forks: bool) -> dict[int, str]:
-    """Return the new names of a stream and of its forks, by number; refuse if live forks are to be kept."""
-    kin, dependents = family(reader, stream, bases)
-    if dependents and not forks:
-        more = f" and {len(dependents) - 1} more go" if len(dependents) > 1 else " goes"
-        advice = "erase them too with forks='erase'"
-        if stream.kind == "conversation":  # A fork of the whole memory exists as long as the store.
-            advice = f"drop forks of the conversation with close(drop=True), or {advice}"
-        raise InvalidInput(f"{dependents[0]}{more} on from {stream.name}; {advice}")
-    streams = kin if forks else [stream.number]
-    return {number: new_name(reader, streams, number) for number in streams}
+def _family_of(reader: Reader, streams: Sequence[Stream], bases: Sequence[Base], *, forks: bool) -> set[int]:
+    """Return the numbers of streams, with ``forks`` also of their forks; refuse if other live forks are to be kept."""
+    numbers = {stream.number for stream in streams}
+    more = set[int]()
+    for stream in streams:
+        kin, dependents = family(reader, stream, bases, () if forks else numbers)
+        if dependents and not forks:
+            others = f" and {len(dependents) - 1} more go" if len(dependents) > 1 else " goes"
+            advice = "erase them too with forks='erase'"
+            if stream.kind == "conversation":  # A fork of the whole memory exists as long as the store.
+                advice = f"drop forks of the conversation with close(drop=True), or {advice}"
+            raise InvalidInput(f"{dependents[0]}{others} on from {stream.name}; {advice}")
+        more.update(kin)
+    return more if forks else numbers
 
 
-def _erase(engine: Engine, planner: Callable[[], ErasurePlan], *, text: str | None = None) -> Receipt:
-    """Make a plan and erase what it covers while nothing else writes; if the plan refuses, change nothing."""
+def erase(engine: Engine, target: Target, *, derived: bool, forks: bool = False) -> Receipt:
+    """Erase the bodies of events and the names of whole streams while nothing else writes, and return the receipt.
+
+    With ``derived``, this also erases what was derived from them, the board of a conversation, every event that names
+    the conversation, and the boards of the nodes of a project; with ``forks``, the forks of a stream. Raises
+    ``InvalidInput`` and changes nothing if a seq is not in the log, a stream was inherited, or live forks continue from
+    it and are not to be erased too.
+    """
     reader = engine.reader
 
-    def erase() -> Receipt:
+    def erase_now() -> Receipt:
         reader.notice()
-        return reader.log.files.alone(partial(_erase_alone, engine, planner, text=text))
+        return reader.log.files.alone(partial(_erase_alone, engine, target, derived=derived, forks=forks))
 
     with engine.exclusive():
         reader.check_writable()
         # Another machine can write to a log on a server meanwhile; the erasure is then planned again.
-        return retry_turn(erase)
+        return retry_turn(erase_now)
 
 
 class _ErasureResult(NamedTuple):
@@ -476,13 +521,13 @@ class _ErasureResult(NamedTuple):
 
 
 @reports_damage
-def _erase_alone(engine: Engine, planner: Callable[[], ErasurePlan], *, text: str | None) -> Receipt:
+def _erase_alone(engine: Engine, target: Target, *, derived: bool, forks: bool) -> Receipt:
     reader = engine.reader
     with reader.state_lock:
         reader.check_open()
         reader.notice()
         engine.settle()  # The restart below drops rows that wait in RAM.
-        result = reader.log.in_turn(partial(_take_turn, reader, planner, text=text))
+        result = reader.log.in_turn(partial(_take_turn, reader, target, derived=derived, forks=forks))
         try:
             if result.gaps is not None:
                 reader.restart(result.gaps)
@@ -495,7 +540,7 @@ def _erase_alone(engine: Engine, planner: Callable[[], ErasurePlan], *, text: st
             raise
     if reader.ring is not None:
         reader.ring()
-    return _receipt(engine, result, text=text)
+    return _receipt(engine, result, target.text)
 
 
 def _finish(engine: Engine) -> None:
@@ -514,14 +559,12 @@ def _finish(engine: Engine) -> None:
         ) from error
 
 
-def _take_turn(
-    reader: Reader, planner: Callable[[], ErasurePlan], turn: LogTurn, *, text: str | None
-) -> _ErasureResult:
+def _take_turn(reader: Reader, target: Target, turn: LogTurn, *, derived: bool, forks: bool) -> _ErasureResult:
     """Catch up with all other writers, plan the erasure, and write it as one transaction."""
     if turn.last_commit != reader.last_commit:
         reader.catch_up()
     reader.check_writable()
-    plan = planner()
+    plan, text = make_plan(reader, target, derived=derived, forks=forks), target.text
     seqs, renamed = sorted({*plan.seqs, *plan.derived, *plan.new_ids}), plan.renamed
     if not (seqs or renamed):
         if not turn.is_current():
@@ -673,7 +716,7 @@ def _replaced_ids(plan: ErasurePlan) -> set[bytes]:
     return {given.encode() for fresh in plan.new_ids.values() for given in fresh}
 
 
-def _receipt(engine: Engine, result: _ErasureResult, *, text: str | None) -> Receipt:
+def _receipt(engine: Engine, result: _ErasureResult, text: str | None) -> Receipt:
     """Search every file of the store for erased data and return the receipt."""
     plan, files = result.plan, engine.reader.log.files
     markers, unexplained = searchable_markers(result.markers), 0

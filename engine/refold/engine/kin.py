@@ -1,6 +1,6 @@
 """Which streams continue from which: forks, restores, and the streams of forks of a whole memory."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from refold import fold
@@ -35,22 +35,26 @@ def read_bases(reader: Reader) -> list[Base]:
     return bases
 
 
-def family(reader: Reader, stream: Stream, bases: Sequence[Base]) -> tuple[list[int], list[str]]:
+def family(
+    reader: Reader, stream: Stream, bases: Sequence[Base], without: Collection[int] = ()
+) -> tuple[list[int], list[str]]:
     """Return the numbers of a stream and its forks, and the names of the live streams that continue from them.
 
+    The names of the streams ``without`` are left out.
     A branch's own stream continues from the one that it inherited. A conversation that was only restored from one of
     these keeps its own events.
     """
     family = {stream.number}
     alive: dict[str, None] = {}
     for heir, branch in heirs(reader, stream):
-        alive[f"{stream.name} in the fork {branch!r} of the memory"] = None
+        if heir.number not in without:
+            alive[f"{stream.name} in the fork {branch!r} of the memory"] = None
         if heir.number:
             family.add(heir.number)
     for base in bases:
         if base.base_stream in family and base.number not in family:
             other = reader.streams.at_number(base.number)
-            if fold.is_open(reader.live(other)):
+            if base.number not in without and fold.is_open(reader.live(other)):
                 alive[other.name] = None
             if base.is_fork:
                 family.add(base.number)

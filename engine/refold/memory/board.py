@@ -75,6 +75,11 @@ class BoardStream(NamedTuple):
     scope: BoardScope
     at: int | None
 
+    @property
+    def name(self) -> str:
+        """The name of the stream."""
+        return self.scope.stream
+
     def layers(self) -> Layers:
         """Return the board and the one under it, as of the same moment."""
         with self.core.engine.reader.state_lock:
@@ -574,7 +579,7 @@ class Board:
         """
         from refold.memory import store  # noqa: PLC0415 - imported on first use
 
-        return store.erase_stream(self._core, self._stream.scope.stream, self._at, derived, forks)
+        return store.erase_stream(self._core, self._stream.name, self._at, derived, forks)
 
     # Listening.
 

@@ -518,6 +518,12 @@ def core_of(handle: Any) -> tuple[Core, int | None]:
     return handle._core, handle._at  # noqa: SLF001 - not part of the public handle
 
 
+def stream_of(handle: Any) -> str:
+    """Return the name of the stream of a handle, for the layers above."""
+    stream = handle._stream  # noqa: SLF001 - as above
+    return stream if isinstance(stream, str) else cast("str", stream.name)
+
+
 class Handle:
     """The base class of every handle on a stream: the core, the stream's name, the seq at which it is frozen."""
 

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from refold import checks
-from refold.engine import batch as batches
 from refold.engine import history
 from refold.engine.origin import ActorBlock
 from refold.errors import NotFound, ReadOnly
@@ -704,9 +703,9 @@ class Memory:
         """
         from refold.engine.verify import verify
 
-        core = self._core
         checks.integer(jobs, "jobs", 1, VERIFY_JOBS_COUNT_MAX, "VERIFY_JOBS_COUNT_MAX")
-        return verify(core.engine, core.branch, progress, options.check_witness(witness, core.path), jobs)
+        place = options.check_witness(witness, self._core.path)
+        return verify(self._core.engine, self._core.branch, progress, place, jobs)
 
     # The store.
 
@@ -739,34 +738,31 @@ class Memory:
         the file is no export or damaged (with the line), holds streams that exist, or lacks one of ``rename``.
         """
         self._refuse_frozen("load into")
-        from refold.engine import transfer
+        return store.load(self._core, path, progress, rename)
 
-        batches.check_no_batch(self._core.engine, "a load")
-        if self._core.branch:
-            checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
-        place = options.check_path(path)
-        return transfer.load(self._core.engine, place, progress, transfer.check_rename(rename))
-
-    def erase(self, seqs: Iterable[Any] = (), *, text: str | None = None, derived: str = "erase") -> Receipt:
+    def erase(
+        self, seqs: Iterable[Any] = (), *, text: str | None = None, derived: str = "erase", forks: str = "refuse"
+    ) -> Receipt:
         """Erase the bytes of events, given as seqs or results; return what was reached, and what no store can reach.
 
-        ``text`` adds all events that contain it, in its case and Unicode normal form, in any escapes of JSON, also in
-        metadata and forks. ``receipt.named`` are the streams whose names contain it, which stay. An erased message
-        keeps only its place, role and tokens; ids of calls and board messages go with the last event that has them.
-        What was derived from the events (``sources``) is erased too, with summaries of them and hashes of contexts that
-        may have shown them, unless ``derived="keep"``. A file or learned skill goes with each of its events; by
-        ``text`` alone, only if it contains it now. Erases nothing and raises ``InvalidInput`` for an unknown seq, a
-        result of another memory, part of an imported state, or a short text, ``StoreFull`` if a clean copy has no room.
+        ``seqs`` can also hold handles: each is erased as by its own ``erase``, but all in one pass. ``text`` adds all
+        events that contain it, in its case and Unicode normal form, in any escapes of JSON, also in metadata and forks;
+        ``receipt.named`` are the streams whose names contain it, which stay. An erased message keeps its place, role
+        and tokens; ids of calls and board messages go with the last event that has them. What was derived from them
+        (``sources``), summaries of them and hashes of contexts that may have shown them go too, unless
+        ``derived="keep"``. A file or learned skill goes with each of its events; by ``text``, only if it has it now.
+        Erases nothing and raises ``InvalidInput`` for an unknown seq, anything of another memory, part of an imported
+        state, or a short text, ``StoreFull`` if a clean copy has no room.
         """
-        return store.erase(self._core, self._at, seqs, text, derived)
+        return store.erase(self._core, self._at, seqs, text, derived, forks)
 
     def reembed(self, embedder: "Embedder | None" = None, *, progress: Progress = None) -> "Reembedded":
         """Give every memory and episode a vector of an embedder, use that embedder from then on, and return the counts.
 
         The vectors are made in pages that no search sees, and take effect all at once; if the work stops, the next call
-        continues with the vectors already made. Messages are embedded in the background. ``None`` stands for the
-        embedder in use. ``progress(done, all)`` is called as vectors are made, with no lock held. Raises what the
-        embedder raises, and ``StoreBusy`` if other writers never pause.
+        goes on with them. Messages are embedded in the background. ``None`` stands for the embedder in use.
+        ``progress(done, all)`` is called as vectors are made, with no lock held. Raises what the embedder raises, and
+        ``StoreBusy`` if other writers never pause.
         """
         self._refuse_frozen("reembed")
         from refold.memory.maintenance import reembed

@@ -4,9 +4,9 @@ import datetime as dates
 import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -16,7 +16,7 @@ from refold.engine import history, reader
 from refold.engine.conflicts import ANY
 from refold.engine.reader import Request, Side
 from refold.engine.scan import places_of
-from refold.engine.streams import STORE_STREAM
+from refold.engine.streams import STORE_STREAM, key_of
 from refold.engine.transaction import Transaction
 from refold.errors import InvalidInput, LimitExceeded, NotFound, ReadOnly, StoreBusy, WrongVersion
 from refold.event import (
@@ -42,18 +42,21 @@ from refold.limits import (
 from refold.log.commits import is_address
 from refold.log.protocol import Log
 from refold.memory import snapshot as memory_snapshot
-from refold.memory.core import Core
+from refold.memory.core import Core, core_of, stream_of
 from refold.memory.drops import dropped_ids
 from refold.memory.options import Options, Progress, check_callables, check_page, check_path, seq_at, seq_in
 from refold.memory.references import check_results
 from refold.memory.scratchpad import Scratchpad
 from refold.memory.snapshot import Snapshot
 from refold.message import Message
-from refold.results import Backup, Moved, Receipt, Recovered, Stats
+from refold.results import Backup, Loaded, Moved, Receipt, Recovered, Stats
 from refold.text import TokenCounter, pluralize
 from refold.views.scratchpad import SCRATCH, NoteAdded, ScratchpadCleared, ScratchpadSet
 from refold.views.session import SESSION
 from refold.views.store import SETTINGS, is_reserved
+
+if TYPE_CHECKING:
+    from refold.engine.erasure import Target
 
 # Arguments of the constructor.
 
@@ -101,36 +104,72 @@ _DERIVED: Final = {"erase": True, "keep": False}
 _FORKS: Final = {"erase": True, "refuse": False}
 
 
-def erase(core: Core, at: int | None, seqs: object, text: object, derived: object) -> Receipt:
-    """Erase events given as seqs, as results that have a seq, or by a text that they contain."""
-    from refold.engine import erasure  # noqa: PLC0415 - loaded only for erasures
-
+def erase(core: Core, at: int | None, given: object, text: object, derived: object, forks: object) -> Receipt:
+    """Erase events, given as seqs, as results that have one, or by a text that they contain, and whole streams."""
     _check_erasable(core, "the memory", at)
     if text is not None:
         core.engine.refresh()  # So that everything acknowledged to other machines is examined too.
-    checked = _find_seqs(core, seqs, text)
-    takes = _check_choice(derived, "derived", _DERIVED)
-    _clear_indexes(core)
-    shown = _count_reach(core, {seq for seq in checked if 0 < seq <= core.engine.reader.current_head()})
-    only = _only_text(seqs, text)
-    receipt = replace(erasure.erase_seqs(core.engine, checked, derived=takes, text=only), **shown)
+    receipt = _erase(core, _target_of(core, given, text), derived, forks)
     named = () if text is None else tuple(history.names_with(core.engine.reader, cast("str", text)))
     return replace(receipt, named=named)
 
 
-def _only_text(seqs: object, text: object) -> str | None:
-    """Return the text, unless seqs were given beside it, whose events need not contain it."""
-    return None if seqs else cast("str | None", text)
+def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
+    """Erase a stream: a conversation, a project or a board."""
+    from refold.engine.erasure import Target  # noqa: PLC0415 - loaded only for erasures
+
+    _check_erasable(core, stream, at)
+    return _erase(core, Target(streams=[(core.branch, stream)]), derived, forks)
 
 
-def _find_seqs(core: Core, seqs: object, text: object) -> set[int]:
+def _erase(core: Core, target: "Target", derived: object, forks: object) -> Receipt:
+    from refold.engine import erasure  # noqa: PLC0415 - loaded only for erasures
+
+    takes, has_forks = _check_choice(derived, "derived", _DERIVED), _check_choice(forks, "forks", _FORKS)
+    _clear_indexes(core)
+    reader = core.engine.reader
+    seqs = {seq for seq in target.seqs if 0 < seq <= reader.current_head()}
+    for branch, name in target.streams:
+        seqs |= {recorded.stamp.seq for recorded in reader.events(key_of(branch, name), 0)}
+    shown = _count_reach(core, seqs)
+    return replace(erasure.erase(core.engine, target, derived=takes, forks=has_forks), **shown)
+
+
+def _target_of(core: Core, given: object, text: object) -> "Target":
+    from refold.engine.erasure import Target  # noqa: PLC0415 - loaded only for erasures
+
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes)):
+        checks.invalid(
+            f"seqs must be a list of seqs, results or handles, not {type(given).__name__} ({checks.brief(given)})"
+        )
+    items = [getattr(item, "plain", item) for item in cast("Iterable[object]", given)]
+    handles = [item for item in items if _is_erasable(item)]
+    results = [item for item in items if not _is_erasable(item)]
+    streams = [_place_of(core, handle) for handle in handles]
+    # The events of handles or seqs that are given beside a text need not contain it.
+    return Target(_find_seqs(core, results, text), streams, None if items else cast("str | None", text))
+
+
+def _is_erasable(item: object) -> bool:
+    """Return whether something given to an erasure is a handle on a stream that can be erased whole."""
+    return hasattr(item, "erase") and hasattr(item, "_stream")
+
+
+def _place_of(core: Core, handle: object) -> tuple[int, str]:
+    """Return branch and name of the stream of a handle."""
+    own, at = core_of(handle)
+    if own.engine is not core.engine:
+        checks.invalid(f"{checks.brief(handle)} is of another memory; erase it there")
+    stream = stream_of(handle)
+    _check_erasable(own, stream, at)
+    return own.branch, stream
+
+
+def _find_seqs(core: Core, given: Sequence[object], text: object) -> set[int]:
     """Return the seqs that an erasure was asked for, including those of the events that contain the text."""
     from refold.engine import scan  # noqa: PLC0415 - loaded only for erasures
     from refold.engine.spellings import Spelling  # noqa: PLC0415 - as above
 
-    if not isinstance(seqs, Iterable) or isinstance(seqs, (str, bytes)):
-        checks.invalid(f"seqs must be a list of seqs or results, not {type(seqs).__name__} ({checks.brief(seqs)})")
-    given = list(cast("Iterable[object]", seqs))
     numbers = [_seq(item) for item in given]
     check_results(core.engine, given, numbers)
     _check_whole(core, given)
@@ -187,25 +226,12 @@ def extent_of(core: Core, conversation: str | None, seqs: object, text: object, 
     with reader.state_lock:
         reader.notice()
         if conversation is None:
-            wanted, only = _find_seqs(core, seqs, text), _only_text(seqs, text)
-            plan = erasure.plan_of_seqs(reader, wanted, derived=True, text=only)
+            target = _target_of(core, seqs, text)
         else:
-            stream = f"conversation/{conversation}"
-            plan = erasure.plan_of_stream(reader, core.branch, stream, derived=True, forks=forks)
+            target = erasure.Target(streams=[(core.branch, f"conversation/{conversation}")])
+        plan = erasure.make_plan(reader, target, derived=True, forks=forks)
     derived = [core.event(seq) for seq in plan.derived]
     return Extent(plan.seqs, sorted(derived, key=lambda recorded: recorded.stamp.stream.startswith("conversation/")))
-
-
-def erase_stream(core: Core, stream: str, at: int | None, derived: object, forks: object) -> Receipt:
-    """Erase a stream: a conversation, a project or a board."""
-    from refold.engine import erasure  # noqa: PLC0415 - loaded only for erasures
-
-    _check_erasable(core, stream, at)
-    takes, has_forks = _check_choice(derived, "derived", _DERIVED), _check_choice(forks, "forks", _FORKS)
-    _clear_indexes(core)
-    shown = _count_reach(core, {recorded.stamp.seq for recorded in core.engine.reader.events(core.key(stream), 0)})
-    receipt = erasure.erase_stream(core.engine, core.branch, stream, derived=takes, forks=has_forks)
-    return replace(receipt, **shown)
 
 
 def _clear_indexes(core: Core) -> None:
@@ -241,7 +267,10 @@ def _seq(item: object) -> int:
     stamp = getattr(item, "stamp", None)
     seq = item if stamp is None else stamp.seq
     if not isinstance(seq, int) or isinstance(seq, bool) or seq < 1:
-        checks.invalid(f"{checks.brief(item)} is no seq and no result that has one; give seqs from 1 on")
+        checks.invalid(
+            f"{checks.brief(item)} is no seq, no result that has one and nothing that is erased whole; give seqs from "
+            f"1 on, results, or handles such as a conversation"
+        )
     return seq
 
 
@@ -254,6 +283,16 @@ def export(core: Core, at: int | None, path: object, overwrite: object) -> int:
 
     place, overwrites = check_path(path), checks.flag(overwrite, "overwrite")
     return transfer.export(core.engine, place, at, store_path=core.path, overwrite=overwrites)
+
+
+def load(core: Core, path: object, progress: Progress, rename: Mapping[str, str] | None) -> Loaded:
+    """Load an export into a memory that is no fork."""
+    from refold.engine import transfer  # noqa: PLC0415 - loaded only for exports
+
+    batches.check_no_batch(core.engine, "a load")
+    if core.branch:
+        checks.invalid("an export is of a whole store, with its forks; load it into the main memory")
+    return transfer.load(core.engine, check_path(path), progress, transfer.check_rename(rename))
 
 
 def backup(core: Core, path: object, progress: Progress) -> Backup:

@@ -272,7 +272,7 @@ class Table(Handle):
             for event, stamp in self._events(EventFilter((), (*_KEYED, Restored)))
             if not stamp.erased and any(map(has_key, _keys_of(event)))
         }
-        return store.erase(self._core, self._at, seqs.union(self._seqs_elsewhere(seqs)), None, derived)
+        return store.erase(self._core, self._at, seqs.union(self._seqs_elsewhere(seqs)), None, derived, forks)
 
     def _seqs_elsewhere(self, seqs: AbstractSet[int]) -> Iterator[int]:
         """Yield the seqs of events, in all tables and branches, that only say what became of the items put at ``seqs``.

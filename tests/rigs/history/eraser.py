@@ -199,7 +199,7 @@ class Eraser:
     def _erase(self, memory: Memory, name: str) -> None:
         seqs = self._random.sample(self._own, min(len(self._own), self._random.randint(1, 3)))
         say(Said(name, "erase", seqs=tuple(seqs)))
-        erasing_now = store.erase(memory._core, None, seqs, None, "erase")
+        erasing_now = store.erase(memory._core, None, seqs, None, "erase", "refuse")
         self._own = [seq for seq in self._own if seq not in seqs]
         say(Said(name, "erase", seqs=erasing_now.seqs, is_answer=True))
 

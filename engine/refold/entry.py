@@ -10,7 +10,7 @@ from msgspec.structs import force_setattr
 
 from refold import checks
 from refold.errors import InvalidInput
-from refold.event import FLAG_OCCURRED, Event, Stamp, decode_json, pack_json, unpack_json
+from refold.event import FLAG_OCCURRED, Event, Stamp, clock_of, decode_json, pack_json, unpack_json
 from refold.limits import CONTEXT_BYTES_MAX, FLOAT_BYTES, NAME_BYTES_MAX, TIME_NS_MAX, VECTOR_DIMENSIONS_MAX
 
 # Vectors of another embedder: the events that carry them, and the place where they wait until all of them are there.
@@ -494,19 +494,22 @@ def final_time(time_ns: int, stamp: Stamp) -> int | None:
     return time_ns if stamp.seq > 0 else None
 
 
-def settle_entry(entry: Entry, seq_of: Callable[[int], int], time_ns: int) -> None:
-    """Fill in the final seqs and the time of a memory that a batch returned before they were known."""
+def settle_entry(entry: Entry, seq_of: Callable[[int], int], time_ns: int, clock_ns: int) -> None:
+    """Fill in the final seqs and times of a memory that a batch returned before they were known.
+
+    ``clock_ns`` is when events without a given time happened.
+    """
     for field in ("origin", "body_seq", "vector_seq"):
         if getattr(entry, field) < 0:
             force_setattr(entry, field, seq_of(getattr(entry, field)))
     for field in ("created_ns", "updated_ns", "accessed_ns", "occurred_ns"):
         if getattr(entry, field) is None:
-            force_setattr(entry, field, time_ns)
+            force_setattr(entry, field, time_ns if entry.dated else clock_ns)
 
 
 def entry_of(event: MemoryAdded, stamp: Stamp) -> Entry:
     """Return the memory that an event adds."""
-    time_ns = final_time(stamp.time_ns, stamp)
+    time_ns = final_time(clock_of(stamp), stamp)
     # In an open batch, a stamp has the time of the event only if the caller gave it.
     occurred_ns = stamp.occurred_ns if stamp.seq > 0 else stamp.occurred_ns or None
     return Entry(

@@ -95,7 +95,10 @@ FLAG_BASE: Final = 8
 """The event points at the state that it starts from: a fork or a restore."""
 
 FLAG_OCCURRED: Final = 16
-"""The caller or importer gave the time at which it happened; otherwise ``occurred_ns`` repeats ``time_ns``."""
+"""The caller or importer gave the time at which it happened.
+
+Otherwise ``occurred_ns`` repeats ``time_ns``, or is what the clock showed if that was far behind the log.
+"""
 
 
 HOST: Final = "host"
@@ -148,6 +151,11 @@ class Stamp(Struct, frozen=True, gc=False):
     def stamp(self) -> "Stamp":
         """The stamp itself: among ``sources``, a stamp stands for its event, as a result does."""
         return self
+
+
+def clock_of(stamp: Stamp) -> int:
+    """Return what the clock showed when an event was written; of one with a given time, what the log says."""
+    return stamp.time_ns if stamp.flags & FLAG_OCCURRED else stamp.occurred_ns
 
 
 class Event(Struct, frozen=True, array_like=True, gc=False):

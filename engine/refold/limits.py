@@ -27,6 +27,9 @@ BATCH_EVENTS_MAX: Final = 1_000_000  # Events of one batch, which are in RAM unt
 # Forks of forks of whole memories: how many can lie between one and its origin.
 BASE_DEPTH_MAX: Final = 64
 TIME_NS_MAX: Final = 2**63 - 1  # A time in nanoseconds since 1970, as a signed 64-bit integer.
+# How far the newest event can be ahead of the clock before the clock decides what day it is: more than the clocks of
+# machines that share a log differ.
+CLOCK_BEHIND_NS: Final = 3_600 * 10**9
 
 # Token budgets.
 WINDOW_TOKENS_DEFAULT: Final = 128_000

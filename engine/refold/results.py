@@ -28,7 +28,8 @@ class Health(Struct, frozen=True):
     The problem is ``"unreadable"``, ``"unwritable"`` or ``"behind"``. The first is also that of a copy of a log whose
     server was set back and lacks commits that the copy has. The last means that the copy of a log on a server
     lacks commits of other writers, or that the server does not answer. For such a copy, ``lag_commits`` is the number
-    of commits that it knows of and lacks, and ``lag_seconds`` the time since it last had all of them.
+    of commits that it knows of and lacks, and ``lag_seconds`` the time since it last had all of them. ``warning`` says
+    so if the newest event is far ahead of the clock, which is no problem of the memory.
     """
 
     ok: bool
@@ -36,6 +37,7 @@ class Health(Struct, frozen=True):
     message: str = ""
     lag_commits: int | None = None
     lag_seconds: float | None = None
+    warning: str = ""
 
 
 CACHE: Final = "cache"

@@ -23,7 +23,7 @@ from refold.log.disk import SITE_SUFFIX, build_directory
 from refold.log.inspect import ReaderSlot, StoreFacts
 from refold.log.lmdb_file import open_lmdb
 from refold.log.record import FORMAT, SEQ
-from tests.support.memories import Child
+from tests.support.memories import BEGIN_NS, Child
 from tests.support.records import sealed
 
 CHECKS = [
@@ -451,6 +451,16 @@ def refold(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
         return (main(), *capfd.readouterr())
 
     return run
+
+
+def test_a_newest_event_ahead_of_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Memory(tmp_path / "store", clock_ns=lambda: BEGIN_NS + 3_650 * 86_400 * 10**9) as memory:
+        memory.journal().append("x")
+    monkeypatch.setenv("REFOLD_CLOCK_NS", str(BEGIN_NS))
+    check, examined = found(tmp_path / "store", "log"), examine(str(tmp_path / "store"))
+    assert (examined.ok, examined.exit_code, check.state) == (True, 0, "warn")
+    assert check.message.startswith("the head is seq 1; the newest event is 3,649 days ahead of this machine's clock")
+    assert check.next_step == "if this clock is wrong, set it"
 
 
 def test_the_command_prints_a_line_for_each_check(store: Path, refold: Callable[..., Any]) -> None:

@@ -23,8 +23,9 @@ from refold.agent.provenance import Material, Provenance, SessionNote, ends_of, 
 from refold.agent.providers import JsonProvider, JsonResult, ProviderFailed
 from refold.entry import ACTIVE, PENDING, Entry, MemoriesRecalled, said_by
 from refold.errors import StoreBusy, WrongVersion
-from refold.event import Event
+from refold.event import Event, Stamp, clock_of
 from refold.limits import (
+    CLOCK_BEHIND_NS,
     ECHO_EVENTS_COUNT_MAX,
     EXTRACTION_CHARS_MAX,
     EXTRACTION_PAGES_COUNT_MAX,
@@ -651,7 +652,15 @@ def extract_idle(
         chat = memory.conversation(name)
         messages = unread_messages(chat)
         if messages:
-            age_ns = (chat.session.now_ns() if now_ns is None else now_ns) - messages[-1].time_ns
+            age_ns = _age_ns(chat.session.now_ns() if now_ns is None else now_ns, messages[-1].stamp)
             if age_ns >= idle_seconds * 1_000_000_000:
                 results[name] = extract(chat, provider, memory=memory)
     return results
+
+
+def _age_ns(now_ns: int, stamp: Stamp) -> int:
+    """Return how long ago a message was written, or happened where the first lies far ahead: ever, if both do."""
+    for time_ns in (clock_of(stamp), stamp.occurred_ns):
+        if time_ns - now_ns <= CLOCK_BEHIND_NS:
+            return now_ns - time_ns
+    return now_ns

@@ -5,6 +5,7 @@ They change nothing and take no lock, so they can run on any store in any state.
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -16,8 +17,9 @@ import msgspec
 
 from refold import fold
 from refold.cli import EXIT_ERROR, EXIT_INTEGRITY
+from refold.cli.root import fixed_options
 from refold.engine.manifest import MANIFEST_FILE, read_manifest
-from refold.engine.reader import STORE_ID_KEY, TAGS_KEY
+from refold.engine.reader import STORE_ID_KEY, TAGS_KEY, warning_of_clock
 from refold.engine.streams import APPLIED_KEY
 from refold.engine.verify import has_store_traces
 from refold.errors import InvalidInput, StoreError
@@ -252,7 +254,12 @@ def _log(facts: StoreFacts) -> CheckResult:
         return _bad(f"the last record is damaged ({error})", damaged)
     if SEQ.pack(record.last_seq) != key:
         return _bad(f"the last record ends at seq {record.last_seq}, but its key says otherwise", damaged)
-    return _ok(f"the head is seq {record.last_seq:,}")
+    message = f"the head is seq {record.last_seq:,}"
+    clock_ns: Callable[[], int] = fixed_options().get("clock_ns", time.time_ns)  # noqa: TID251 - it is not recorded
+    if warning := warning_of_clock(record.time_ns, clock_ns()):
+        ahead, _, step = warning.partition("; ")
+        return _warn(f"{message}; {ahead}", step)
+    return _ok(message)
 
 
 def _tail(facts: StoreFacts) -> CheckResult:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from refold.engine.reader import warning_of_clock
 from refold.errors import RefoldError, StoreError, StoreUnreachable
 from refold.results import Health
 
@@ -52,5 +53,7 @@ def health(engine: "Engine", max_lag_seconds: float) -> Health:
         except RefoldError as error:
             problem, message = name, str(error)
             break
-    lag = None if problem == "unreadable" else engine.lag
-    return Health(not problem, problem, message, *(lag or (None, None)))
+    if problem == "unreadable":
+        return Health(ok=False, problem=problem, message=message)
+    warning = warning_of_clock(engine.reader.time_ns, engine.reader.clock_ns())
+    return Health(not problem, problem, message, *(engine.lag or (None, None)), warning)

@@ -114,6 +114,14 @@ class ExportLine(Struct, frozen=True, omit_defaults=True):
     erased: bool = False
     branch: str = ""
     """The name of the fork of the memory that the event belongs to, empty in the main line."""
+    clock_ns: int | None = None
+    """What the clock showed, if it was far behind the log and no ``occurred_ns`` was given."""
+
+    @property
+    def happened_ns(self) -> int:
+        """When it happened: as given, as the clock showed, or as the log says."""
+        given = self.clock_ns if self.occurred_ns is None else self.occurred_ns
+        return self.time_ns if given is None else given
 
 
 class ExportFoot(Struct, frozen=True):
@@ -457,7 +465,6 @@ class ExportCheck:
     def _order(self, line: ExportLine) -> Iterator[str]:
         kind, _, name = line.stream.partition("/")
         version = self._state.position(line.branch, line.stream).version
-        occurred_ns = line.time_ns if line.occurred_ns is None else line.occurred_ns
         if kind not in fold.KINDS or not name or len(name.encode()) > NAME_BYTES_MAX:
             yield f"the stream {line.stream!r} is of no known kind"
         if kind == kind_of(STORE_STREAM) and line.stream != STORE_STREAM:
@@ -466,7 +473,7 @@ class ExportCheck:
             yield f"it should be seq {self.events + 1}"
         if line.version != version + 1:
             yield f"{line.stream} goes from version {version} to {line.version}"
-        if not self._time_ns <= line.time_ns < _SIGNED_MAX or not -_SIGNED_MAX <= occurred_ns < _SIGNED_MAX:
+        if not self._time_ns <= line.time_ns < _SIGNED_MAX or not -_SIGNED_MAX <= line.happened_ns < _SIGNED_MAX:
             yield "its time is out of order or beyond 64 bits"
         if line.command not in (self._command, line.seq) or not 0 <= line.cause < line.seq:
             yield "its command or cause is out of order"

@@ -33,10 +33,11 @@ from refold.engine.streams import (
     reports_damage,
 )
 from refold.entry import changed_ids
-from refold.errors import Closed, InvalidInput, ReadOnly, RefoldError
-from refold.event import Erased, Event, Forked, Recorded, Restored
+from refold.errors import Closed, InvalidInput, ReadOnly, RefoldError, logger
+from refold.event import FLAG_OCCURRED, Erased, Event, Forked, Recorded, Restored
 from refold.limits import (
     CHANGED_EVENTS_COUNT,
+    CLOCK_BEHIND_NS,
     EVICTED_COUNT_MIN,
     FROZEN_PARTS_COUNT,
     KEYED_HASH_BYTES,
@@ -81,9 +82,30 @@ def seq_at_time(log: Log, head: int, time_ns: int) -> int:
     return min(low, head)
 
 
-def time_at_seq(log: Log, seq: int) -> int:
-    """Return the time of the commit that wrote ``seq``, or 0 for seq 0."""
-    return record_at(log, seq).time_ns if seq else 0
+def clock_at_seq(log: Log, seq: int) -> int:
+    """Return what the clock showed when ``seq`` was written, as ``clock_of`` says, or 0 for seq 0."""
+    if not seq:
+        return 0
+    record = record_at(log, seq)
+    place = seq - record.first_seq
+    return record.time_ns if record.flags[place] & FLAG_OCCURRED else record.occurred_ns[place]
+
+
+_HOURS_SHOWN: Final = 48  # From here on in days.
+
+
+def warning_of_clock(newest_ns: int, clock_ns: int) -> str:
+    """Return what it means that the newest event is ahead of the clock; empty unless it is far ahead."""
+    ahead_ns = newest_ns - clock_ns
+    if ahead_ns <= CLOCK_BEHIND_NS:
+        return ""
+    hours = ahead_ns // (3_600 * 10**9)
+    span = f"{hours} h" if hours < _HOURS_SHOWN else f"{hours // 24:,} days"
+    return (
+        f"the newest event is {span} ahead of this machine's clock: that clock is wrong, or the one was that wrote the "
+        f"event. What is written meanwhile happens when the clock says, and at(datetime) finds it at the time of that "
+        f"event; if this clock is wrong, set it"
+    )
 
 
 def end_of_command(log: Log, seq: int) -> int:
@@ -167,6 +189,7 @@ class Reader:
         self.random_bytes = random_bytes
         self.state_lock = forkable_lock()
         self.index = LazyIndex(self._new_index)
+        self._warned_of_clock = False
         self.closed = ""
         """Why the memory can no longer be used, with the next step; follows "this memory". Empty while it can."""
         self.new_id = Ids(random_bytes).new
@@ -230,8 +253,18 @@ class Reader:
     # The sources of nondeterminism.
 
     def now_ns(self) -> int:
-        """Return the time that an event appended now would get."""
-        return check_time(max(self.clock_ns(), self.time_ns))
+        """Return the time at which an event appended now would happen: that of the clock, if it is far behind."""
+        clock_ns = check_time(self.clock_ns())
+        if self.time_ns - clock_ns > CLOCK_BEHIND_NS:
+            self.warn_of_clock(clock_ns)
+            return clock_ns
+        return max(clock_ns, self.time_ns)
+
+    def warn_of_clock(self, clock_ns: int) -> None:
+        """Log once that the newest event is far ahead of the clock."""
+        if not (self._warned_of_clock or self.log.readonly):
+            self._warned_of_clock = True
+            logger().warning(warning_of_clock(self.time_ns, clock_ns))
 
     def keyed_hash(self, content: bytes) -> bytes:
         """Return a hash that reveals nothing outside this store."""

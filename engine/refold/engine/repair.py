@@ -388,7 +388,8 @@ class Repair:
             owners = {owner: place for place, owner in enumerate(heads)}
             causes, actors, flags = record.causes, record.actors, record.flags
             occurred = [
-                when if flags[place] & FLAG_OCCURRED else time_ns for place, when in enumerate(record.occurred_ns)
+                when if flags[place] & FLAG_OCCURRED or when != record.time_ns else time_ns
+                for place, when in enumerate(record.occurred_ns)
             ]
             part = Columns(
                 list(heads.values()),

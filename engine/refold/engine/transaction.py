@@ -46,7 +46,7 @@ from refold.event import (
     Stamp,
     View,
 )
-from refold.limits import BATCH_EVENTS_MAX
+from refold.limits import BATCH_EVENTS_MAX, CLOCK_BEHIND_NS
 from refold.log.protocol import Row
 from refold.log.record import MARK_COMMAND, Columns, Sealed, StreamHead, pack
 from refold.message import Message, MessageAppended
@@ -469,8 +469,8 @@ class Transaction(Draft):
             for place, event in zip(places, events, strict=True)
         ]
 
-    def settle(self, places: Sequence[int], events: Sequence[Event]) -> None:
-        """Complete the results that were handed out, given the events at ``places``; their stamps are complete."""
+    def settle(self, places: Sequence[int], events: Sequence[Event], clock_ns: int) -> None:
+        """Complete the results that were handed out, given the events at ``places``, and when undated ones happened."""
         stamps = self.stamps
         if self.messages:
             event_of = dict(zip(places, events, strict=True))
@@ -479,7 +479,7 @@ class Transaction(Draft):
         for seq, callback in self.callbacks:
             callback(stamps[place_of(seq)])
         for entry in self.entries:
-            settle_entry(entry, lambda seq: stamps[place_of(seq)].seq, stamps[places[0]].time_ns)
+            settle_entry(entry, lambda seq: stamps[place_of(seq)].seq, stamps[places[0]].time_ns, clock_ns)
         for place, note in self.notes:
             force_setattr(note, "time_ns", stamps[place].time_ns)
 
@@ -734,6 +734,8 @@ class GroupCommit(Struct, frozen=True, eq=False):
     group: Group
     first_seq: int
     time_ns: int
+    clock_ns: int
+    """When the events without a time of their own happened: ``time_ns``, or the clock's time if that is far behind."""
     records: list[Sealed]
     link: bytes
     heads: list[StreamHead]
@@ -755,7 +757,7 @@ class GroupCommit(Struct, frozen=True, eq=False):
                 force_setattr(stamp, "version", version)
                 force_setattr(stamp, "time_ns", time_ns)
                 if not stamp.flags & FLAG_OCCURRED:
-                    force_setattr(stamp, "occurred_ns", time_ns)
+                    force_setattr(stamp, "occurred_ns", self.clock_ns)
                 force_setattr(stamp, "seq", first_seq + place)
 
 
@@ -765,7 +767,12 @@ _CAUSE, _ACTOR, _FLAGS_OF = map(attrgetter, ("cause", "actor", "flags"))
 def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: int, link: bytes) -> GroupCommit:
     """Return the commit of a group's events, starting at ``first_seq`` and dated no earlier than ``after_ns``."""
     # By columns, each built in one sweep: for a batch, half the work of going event by event.
-    stamps, time_ns = group.stamps, max(seed.time_ns, after_ns)
+    stamps = group.stamps
+    time_ns = clock_ns = seed.time_ns
+    if time_ns < after_ns:
+        time_ns = after_ns
+        if after_ns - clock_ns <= CLOCK_BEHIND_NS:
+            clock_ns = after_ns
     arrays = list(map(fold.encode, group.events))
     streams = [group.streams[key] for key in group.places]
     heads = [StreamHead(stream.number, stream.version, stream.seq, stream.branch) for stream in streams]
@@ -779,12 +786,13 @@ def build_commit(group: Group, seed: CommitSeed, *, first_seq: int, after_ns: in
         if start < len(marks):
             marks[start] |= MARK_COMMAND
     occurred: Sequence[int] = ()
-    if group.is_dated:  # An event without a time of its own gets that of the commit.
-        occurred = [stamp.occurred_ns if stamp.flags & FLAG_OCCURRED else time_ns for stamp in stamps]
+    if group.is_dated or clock_ns != time_ns:
+        occurred = [stamp.occurred_ns if stamp.flags & FLAG_OCCURRED else clock_ns for stamp in stamps]
     actors, causes = list(map(numbers.__getitem__, map(_ACTOR, stamps))), list(map(_CAUSE, stamps))
     columns = Columns(heads, owners, marks, actors, causes, occurred, arrays)
     packed = pack(columns, first_seq=first_seq, time_ns=time_ns, command=0, seed=seed.salt, link=link)
     rows = derived_rows(group.events, first_seq) if group.is_citing else []
     if group.requests:
         rows += request_rows(group.requests.values(), first_seq)
-    return GroupCommit(group, first_seq, time_ns, packed.records, packed.link, heads, list(map(len, arrays)), rows)
+    sizes = list(map(len, arrays))
+    return GroupCommit(group, first_seq, time_ns, clock_ns, packed.records, packed.link, heads, sizes, rows)

@@ -372,7 +372,8 @@ class _JoinPage:
             StreamHead(number, version, prev_seq),
             time_ns=self._time_ns,
             # The time at which it happened is that of its line; only the time of writing is new.
-            occurred_ns=line.time_ns if line.occurred_ns is None else line.occurred_ns,
+            occurred_ns=line.happened_ns,
+            is_given=True,
             command=self._seqs.seq(line.command),
             cause=self._seqs.seq(line.cause),
             actor=move_actor(checked.actor, self._seqs.seq),
@@ -424,29 +425,29 @@ class RecordPacker:
         head: StreamHead,
         *,
         time_ns: int,
-        occurred_ns: int | None,
+        occurred_ns: int,
+        is_given: bool,
         command: int,
         cause: int,
         actor: int,
         erased: bool,
     ) -> None:
-        """Add an event; ``head`` is its stream's head before it, ``occurred_ns`` the time it happened, if known."""
+        """Add an event; ``head`` is its stream's head before it; ``is_given`` says who dated it: a caller."""
         if self._waiting and time_ns != self._time_ns:
             self._pack()
         if not self._waiting:
             self._time_ns, self._command = time_ns, command
         self._heads.setdefault(head.number, head)
         mark = FLAG_BASE if type(event) in fold.BASE_TYPES else 0
-        if occurred_ns is not None:
+        if is_given:
             mark |= FLAG_OCCURRED
-            self._is_dated = True
+        self._is_dated |= is_given or occurred_ns != time_ns
         if command == self._first_seq + len(self._waiting):
             mark |= MARK_COMMAND
         array = fold.encode(event)
         if erased:
             mark, array = mark | FLAG_ERASED, fold.strip_body(array)
-        happened_ns = time_ns if occurred_ns is None else occurred_ns
-        self._waiting.append((head.number, mark, actor, cause, happened_ns, array))
+        self._waiting.append((head.number, mark, actor, cause, occurred_ns, array))
 
     def _pack(self) -> None:
         first_seq, places = self._first_seq, {number: place for place, number in enumerate(self._heads)}
@@ -555,7 +556,7 @@ def _record_lines(names: Names, record: Record, until: int) -> Iterator[bytes]:
         seq, number, version, time_ns, occurred_ns, cause, actor, flags = row
         if seq > until:
             return
-        event, erased = fold.decode(array), bool(flags & FLAG_ERASED)
+        event, erased, is_given = fold.decode(array), bool(flags & FLAG_ERASED), flags & FLAG_OCCURRED
         if isinstance(event, fold.Unknown):
             raise StoreCorrupt(
                 f"seq {seq} is of tag {event.tag}, which this refold does not know; upgrade it before exporting"
@@ -568,11 +569,12 @@ def _record_lines(names: Names, record: Record, until: int) -> Iterator[bytes]:
             command,
             fold.NAMES[type(event)],
             event_to_json(event, names, erased=erased),
-            occurred_ns if flags & FLAG_OCCURRED else None,
+            occurred_ns if is_given else None,
             cause,
             names.actors[actor],
             erased,
             names.branch(branches[number]),
+            None if is_given or occurred_ns == time_ns else occurred_ns,
         )
         yield msgspec.json.encode(line) + b"\n"
 
@@ -773,7 +775,8 @@ class _FullLoad:
             event,
             StreamHead(number, line.version - 1, prev_seq, branch),
             time_ns=line.time_ns,
-            occurred_ns=line.occurred_ns,
+            occurred_ns=line.happened_ns,
+            is_given=line.occurred_ns is not None,
             command=line.command,
             cause=line.cause,
             actor=actor,

@@ -27,6 +27,7 @@ from refold.event import Event, Forked, Recorded, Stamp
 from refold.limits import (
     BELL_SECONDS,
     CHECKPOINT_EVENTS,
+    CLOCK_BEHIND_NS,
     COMMIT_WAIT_SECONDS_MAX,
     EVICTED_COUNT_MIN,
     GROUP_COUNT_MAX,
@@ -305,6 +306,8 @@ class Writer:
             drawn, self._seeds = self._seeds[:SEED_BYTES], self._seeds[SEED_BYTES:]
             time_ns = reader.clock_ns()
             seed = CommitSeed(time_ns if -TIME_NS_MAX <= time_ns <= TIME_NS_MAX else check_time(time_ns), drawn)
+            if reader.time_ns - time_ns > CLOCK_BEHIND_NS:
+                reader.warn_of_clock(time_ns)
             try:
                 return reader.log.in_turn(partial(self._take_turn, tickets, queue, seed))
             except TurnLost:
@@ -400,7 +403,7 @@ class Writer:
         """Give a ticket the outcome of its events."""
         claim, request = ticket.claim, ticket.request
         if claim is not None and isinstance(request, Transaction):
-            request.settle(ticket.places, claim.commit.group.events[claim.begin : claim.end])
+            request.settle(ticket.places, claim.commit.group.events[claim.begin : claim.end], claim.commit.clock_ns)
         ticket.is_done = True
 
     # A commit.

@@ -59,7 +59,7 @@ def event_json(memory: Memory, recorded: Recorded, *, full: bool = False) -> dic
         "time_ns": stamp.time_ns,
         "kind": event_name(recorded),
     }
-    if stamp.flags & FLAG_OCCURRED:
+    if stamp.flags & FLAG_OCCURRED or stamp.occurred_ns != stamp.time_ns:
         line["occurred_ns"] = stamp.occurred_ns
     if stamp.cause:
         line["cause"] = stamp.cause

@@ -260,10 +260,10 @@ class Core:
         return key_of(self.branch, stream)
 
     def now_ns(self, at: int | None) -> int:
-        """Return the time that a read refers to: now, or for a frozen handle the time of its seq or of ``occurred``."""
+        """Return the time that a read refers to: now, or for a frozen handle that of its seq or of ``occurred``."""
         if at is None:
             return self.engine.reader.now_ns()
-        return reader.time_at_seq(self.engine.reader.log, at) if self.moment_ns is None else self.moment_ns
+        return reader.clock_at_seq(self.engine.reader.log, at) if self.moment_ns is None else self.moment_ns
 
     def read(self, stream: str, query: Callable[[fold.State], T], at: int | None) -> T:
         """Apply ``query`` to a stream's state: at a seq, in this context's batch, or live."""

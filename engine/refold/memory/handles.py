@@ -517,7 +517,7 @@ class SessionMemory(ConversationHandle):
         return self._look(lambda work: work.extracted)
 
     def now_ns(self) -> int:
-        """Return the time, in nanoseconds, that an event of the session would get now."""
+        """Return the time, in nanoseconds, at which an event of the session would happen now."""
         return self._core.engine.reader.now_ns()
 
     def task(self) -> str:

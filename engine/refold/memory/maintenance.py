@@ -30,13 +30,14 @@ from refold.entry import (
     unpack_entry,
 )
 from refold.errors import InvalidInput, NotFound, StoreBusy, WrongVersion
-from refold.event import Event, Recorded, Stamp
+from refold.event import Event, Recorded, Stamp, clock_of
 from refold.fold import State
 from refold.index.columns import Array
 from refold.index.index import Neighbour, ViewOptions
 from refold.index.project import exact_cosine, unit
 from refold.index.table import TableView
 from refold.limits import (
+    CLOCK_BEHIND_NS,
     PAGE_MEMORIES_COUNT,
     REDO_COUNT_MAX,
     REEMBEDDED_PAGE_COUNT,
@@ -316,7 +317,7 @@ def _merge_at(stream: ProjectStream, seq: int) -> _Merge:
     if event.incoming is None:  # It existed, and was erased since.
         return _Merge(event, seq, entry, None, b"")
     other = unpack_entry(event.other, event.incoming, 0)
-    times = {"created_ns": stamp.time_ns, "updated_ns": stamp.time_ns}
+    times = dict.fromkeys(["created_ns", "updated_ns"], clock_of(stamp))
     other = replace(other, **times, accessed_ns=stamp.occurred_ns, occurred_ns=stamp.occurred_ns)
     return _Merge(event, seq, entry, other, event.other_vector)
 
@@ -422,7 +423,12 @@ def _decay_row(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
     if entry.accessed_ns is None or entry.created_ns is None or not entry.importance:
         return None
     # What happened long ago and was added today has had no time to be used.
-    since_ns = max(entry.accessed_ns, entry.decayed_ns, entry.created_ns)
+    times = (entry.accessed_ns, entry.decayed_ns, entry.created_ns)
+    since_ns = max(times)
+    if since_ns - now_ns > CLOCK_BEHIND_NS:  # Written by a clock that ran ahead, or dated by a log that it left ahead.
+        if not 0 < entry.decayed_ns <= now_ns + CLOCK_BEHIND_NS:
+            return entry.id, entry.importance, now_ns  # Nothing says for how long it lay: count from now on.
+        since_ns = max(time_ns for time_ns in times if time_ns - now_ns <= CLOCK_BEHIND_NS)
     days = (now_ns - since_ns) // DAY_NS
     if days <= 0:
         return None

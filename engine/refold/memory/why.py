@@ -13,7 +13,7 @@ from refold.engine.scan import EventFilter
 from refold.engine.streams import STORE_STREAM
 from refold.entry import ACTIVE, MemoriesDecayed, MemoriesRecalled, MemoryMerged
 from refold.errors import InvalidInput, NotFound
-from refold.event import FLAG_BASE, Erased, Event, Recorded, Stamp, StateImported
+from refold.event import FLAG_BASE, Erased, Event, Recorded, Stamp, StateImported, clock_of
 from refold.fold import State
 from refold.index.ranking import DEFAULT, ranking_of
 from refold.memory import messages
@@ -459,7 +459,7 @@ def _recall_absence(
     """Yield why a recall did not find a subject."""
     options: dict[str, Any] = {"top_k": max(len(event.ids), 1)}
     if isinstance(event, MemoriesRecalled):
-        options |= {"ranking": event.ranking, "now": stamp.time_ns}
+        options |= {"ranking": event.ranking, "now": clock_of(stamp)}
     if stamp.erased:
         yield Reason("hidden", f"the recall at seq {stamp.seq} was erased: what it looked for is not known")
     elif subject.stream != stamp.stream:

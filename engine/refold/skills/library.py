@@ -13,7 +13,7 @@ from refold.engine import batch as batches
 from refold.engine.keys import KeyDecision, KeyMap
 from refold.engine.transaction import Decide, place_of
 from refold.errors import InvalidInput, NotFound
-from refold.event import Event, Stamp
+from refold.event import Event, Stamp, clock_of
 from refold.fold import State
 from refold.limits import NAME_BYTES_MAX, SKILL_NOTE_BYTES_MAX
 from refold.memory.core import Core, Handle, core_of
@@ -199,7 +199,7 @@ class SkillLibrary(Handle):
 
         def settle(stamp: Stamp) -> None:
             for time in times:
-                force_setattr(result, time, stamp.time_ns)
+                force_setattr(result, time, stamp.time_ns if time == "time_ns" else clock_of(stamp))
 
         batch.transaction.callbacks.append((seq, settle))
         if result.seq < 0:

@@ -38,7 +38,7 @@ from refold.entry import (
     intern_words,
     unmerged_entry,
 )
-from refold.event import FLAG_OCCURRED, Cut, Event, LazyEvents, Located, Stamp, View
+from refold.event import FLAG_OCCURRED, Cut, Event, LazyEvents, Located, Stamp, View, clock_of
 from refold.limits import FLOAT_BYTES, RECENT_CHANGES_COUNT
 from refold.views.base import copy_slots
 
@@ -365,7 +365,7 @@ def _begin_anew(facts: Facts, stamp: Stamp, event: MemoryUpdated) -> None:
 
 def apply_update(entry: Entry, stamp: Stamp, event: MemoryUpdated) -> Entry:
     """Return a memory after an update; new content happened when the caller said, if so."""
-    changes: dict[str, Any] = {"updated_ns": final_time(stamp.time_ns, stamp)}
+    changes: dict[str, Any] = {"updated_ns": final_time(clock_of(stamp), stamp)}
     if "content" in event.changed and stamp.flags & FLAG_OCCURRED:
         changes |= {"occurred_ns": stamp.occurred_ns, "dated": True}
         if not entry.access_count:
@@ -429,7 +429,7 @@ def apply_merge(entry: Entry, stamp: Stamp, event: MemoryMerged) -> Entry:
         words=intern_words(event.keywords),
         importance=event.importance,
         extra=event.extra,
-        updated_ns=final_time(stamp.time_ns, stamp),
+        updated_ns=final_time(clock_of(stamp), stamp),
         body_seq=stamp.seq,
         blank=(),
         vector_seq=stamp.seq if event.vector else entry.vector_seq,
@@ -458,7 +458,7 @@ def _memory_unmerged(facts: Facts, stamp: Stamp, event: MemoryUnmerged) -> None:
 
 def apply_unmerge(entry: Entry, stamp: Stamp, event: MemoryUnmerged) -> Entry:
     """Return the memory that had absorbed another one, after the reversal."""
-    changes: dict[str, Any] = {"updated_ns": final_time(stamp.time_ns, stamp)}
+    changes: dict[str, Any] = {"updated_ns": final_time(clock_of(stamp), stamp)}
     if event.importance is not None:  # An unchanged importance may be that of a merge that is erased later.
         changes["importance"] = event.importance
     if event.content is not None:
@@ -479,7 +479,7 @@ def _memory_reviewed(facts: Facts, stamp: Stamp, event: MemoryReviewed) -> None:
 
 def apply_review(entry: Entry, stamp: Stamp, event: MemoryReviewed) -> Entry:
     """Return a memory after a review."""
-    return replace(entry, status=event.status, updated_ns=final_time(stamp.time_ns, stamp))
+    return replace(entry, status=event.status, updated_ns=final_time(clock_of(stamp), stamp))
 
 
 @FACTS.on(MemoriesDecayed)

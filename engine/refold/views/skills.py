@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold import checks
-from refold.event import Event, Located, Stamp, View
+from refold.event import Event, Located, Stamp, View, clock_of
 from refold.views.base import KeyedValues, copy_slots
 
 GENERATED: Final = "generated"
@@ -333,8 +333,9 @@ def learned_skill(event: _SkillContent, stamp: Stamp, created_ns: int | None = N
     fields = {
         name: getattr(event, name) for name in ("id", "name", "description", "tags", "kind", "sessions", "status")
     }
-    created_ns = stamp.time_ns if created_ns is None else created_ns
-    return LearnedSkill(**fields, body=event.text, seq=stamp.seq, created_ns=created_ns, updated_ns=stamp.time_ns)
+    now_ns = clock_of(stamp)
+    created_ns = now_ns if created_ns is None else created_ns
+    return LearnedSkill(**fields, body=event.text, seq=stamp.seq, created_ns=created_ns, updated_ns=now_ns)
 
 
 def selection_of(event: SkillsSelected, stamp: Stamp) -> Selection:
@@ -379,7 +380,7 @@ def _skill_refined(library: Library, stamp: Stamp, event: SkillRefined) -> None:
 def _skill_reviewed(library: Library, stamp: Stamp, event: SkillReviewed) -> None:
     skill = library.learned.get(event.id)
     if skill is not None:
-        library.put(replace(skill, status=event.status, updated_ns=stamp.time_ns))
+        library.put(replace(skill, status=event.status, updated_ns=clock_of(stamp)))
 
 
 @SKILLS.on(SkillToggled)
@@ -412,7 +413,7 @@ def _skill_used(library: Library, stamp: Stamp, event: SkillUsed) -> None:
     usage = library.uses.get(event.name) or SkillUsage()
     is_rated, is_good = event.succeeded is not None, event.succeeded is True
     counts = (usage.count + 1, usage.rated + is_rated, usage.succeeded + is_good)
-    library.uses[event.name] = SkillUsage(*counts, stamp.time_ns)
+    library.uses[event.name] = SkillUsage(*counts, clock_of(stamp))
 
 
 @SKILLS.on(SkillsSelected)

@@ -40,6 +40,14 @@ class Row:
     new_ids: Mapping[str, str] = field(default_factory=dict)
     """What an erasure put in the place of ids that callers chose."""
 
+    is_dated: bool = False
+    """Whether the caller said when it happened."""
+
+    @property
+    def clock_ns(self) -> int:
+        """What the clock showed at the writing; for a row with a given time only the log's own time is known."""
+        return self.time_ns if self.is_dated else self.occurred_ns
+
     def id_of(self, given: Any) -> Any:
         """What is in the place of an id that a caller chose."""
         return self.new_ids.get(given, given)
@@ -196,10 +204,14 @@ class Log:
         """The sorted names of the streams of a kind."""
         return sorted({row.stream.partition("/")[2] for row in self.seen(at) if row.stream.startswith(f"{kind}/")})
 
-    def now_ns(self) -> int:
-        """The time that the next row gets: no clock goes back."""
+    def time_ns(self) -> int:
+        """The time that the next row gets: the log does not go back."""
         before = self.rows[: self.committed]
         return max(self.clock_ns(), before[-1].time_ns if before else 0)
+
+    def now_ns(self) -> int:
+        """When the next row happens: a clock that is over an hour behind the log counts, one that is less does not."""
+        return self.clock_ns() if self.time_ns() - self.clock_ns() > 3_600 * 10**9 else self.time_ns()
 
     # Writing.
 
@@ -270,8 +282,9 @@ class Log:
             version=len(self.stream_rows(stream)) + 1,
             change=change,
             sources=given if change.sources is None else tuple(dict.fromkeys((*given, *change.sources))),
-            time_ns=now_ns,
+            time_ns=self.time_ns(),
             occurred_ns=now_ns if occurred is None else occurred,
+            is_dated=occurred is not None,
         )
         self.rows.append(row)
         self._apply(row)
@@ -326,11 +339,11 @@ class Log:
         """Keep what the batch appended, all of it with the time of the commit."""
         assert self.batch is not None
         begin, _ = self.batch
-        now_ns, pending = self.now_ns(), self.rows[begin:]
+        time_ns, now_ns, pending = self.time_ns(), self.now_ns(), self.rows[begin:]
         self.rows, self.batch = self.rows[:begin], None
         for row in pending:
-            occurred_ns = now_ns if row.occurred_ns == row.time_ns else row.occurred_ns
-            self.rows.append(replace(row, time_ns=now_ns, occurred_ns=occurred_ns))
+            occurred_ns = row.occurred_ns if row.is_dated else now_ns
+            self.rows.append(replace(row, time_ns=time_ns, occurred_ns=occurred_ns))
         for request, known in self.requests.items():
             self.requests[request] = replace(known, row=known.row and self.rows[known.row.seq - 1])
         self._apply_all()

@@ -339,7 +339,7 @@ class DifferentialMachine(RuleBasedStateMachine):
 
     # Batches and time.
 
-    @rule(microseconds=st.sampled_from([86_400 * 10**6, 1, 10**6, 86_400 * 10**6, -5 * 10**6]))
+    @rule(microseconds=st.sampled_from([86_400 * 10**6, 1, 10**6, 86_400 * 10**6, -5 * 10**6, -400 * 86_400 * 10**6]))
     def tick(self, microseconds: int) -> None:
         self.clock.advance(microseconds)
 

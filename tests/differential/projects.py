@@ -168,7 +168,7 @@ def adding(fact: Fact, sources: tuple[int, ...] | None) -> Change:
         if row.erased:
             state.lose(fact.id)
             return
-        times: dict[str, Any] = {"created_ns": row.time_ns, "updated_ns": row.time_ns}
+        times: dict[str, Any] = {"created_ns": row.clock_ns, "updated_ns": row.clock_ns}
         happened: dict[str, Any] = {"accessed_ns": row.occurred_ns, "occurred_ns": row.occurred_ns}
         state.memories[fact.id] = replace(fact, **times, **happened, body=row.seq, vector_seq=row.seq)
 
@@ -184,7 +184,7 @@ def merging(kept_id: str, other: Fact, changes: dict[str, Any], sources: tuple[i
             state.gone[other.id] = None
         else:
             vector = {"vector_seq": row.seq} if "vector" in changes else {}
-            state.change(row, kept_id, changes | vector | {"updated_ns": row.time_ns})
+            state.change(row, kept_id, changes | vector | {"updated_ns": row.clock_ns})
 
     return Change(effect, ("merge", kept_id, other, changes), sources, ids=(kept_id, other.id))
 
@@ -283,7 +283,7 @@ class Projects(Chats):
 
     def project_review(self, where: str, fact_id: str, status: str, **options: Any) -> Any:
         def effect(state: Shared, row: Row) -> None:
-            state.change(row, fact_id, {"status": status, "updated_ns": row.time_ns})
+            state.change(row, fact_id, {"status": status, "updated_ns": row.clock_ns})
 
         def decide(state: Shared) -> Change | None:
             return Change(effect, ids=(fact_id,)) if state.get(fact_id).status != status else None
@@ -308,9 +308,13 @@ class Projects(Chats):
         def rows_of(state: Shared) -> list[tuple[str, float, int]]:
             rows = []
             for fact in state.memories.values():
-                since_ns = max(fact.accessed_ns, fact.decayed_ns, fact.created_ns)
+                times = (fact.accessed_ns, fact.decayed_ns, fact.created_ns)
+                past = [time_ns for time_ns in times if time_ns <= now_ns + 3_600 * 10**9]
+                since_ns = max(past, default=0)
                 days = (now_ns - since_ns) // DAY_NS
-                if days > 0:
+                if len(past) < len(times) and (fact.decayed_ns not in past or not fact.decayed_ns):
+                    rows.append((fact.id, fact.importance, now_ns))
+                elif days > 0:
                     rows.append((fact.id, fact.importance * 0.95 ** (days / 7), since_ns + days * DAY_NS))
             return rows
 
@@ -411,7 +415,7 @@ def rewriting(held: Fact, changes: dict[str, Any], *, is_whole: bool, is_dated: 
             if is_whole and not row.erased and held.id in state.gone:
                 del state.gone[held.id]
                 told = replace(held, **{"metadata": None, "source": None, "access_count": 0, "decayed_ns": 0} | changes)
-                times: dict[str, Any] = {"created_ns": row.time_ns, "updated_ns": row.time_ns}
+                times: dict[str, Any] = {"created_ns": row.clock_ns, "updated_ns": row.clock_ns}
                 happened: dict[str, Any] = {"accessed_ns": row.occurred_ns, "occurred_ns": row.occurred_ns}
                 begun: dict[str, Any] = {"body": row.seq, "vector_seq": row.seq, "blank": ()}
                 state.memories[held.id] = replace(told, **times, **happened, **begun)
@@ -419,7 +423,7 @@ def rewriting(held: Fact, changes: dict[str, Any], *, is_whole: bool, is_dated: 
         if not row.erased:
             vector = {"vector_seq": row.seq} if "vector" in changes else {}
             happened = dict.fromkeys(["occurred_ns", "accessed_ns"][: 1 if now.access_count else 2], row.occurred_ns)
-            times = {"updated_ns": row.time_ns} | (happened if is_dated else {})
+            times = {"updated_ns": row.clock_ns} | (happened if is_dated else {})
             state.change(row, held.id, texts | changes | vector | times)
         elif "content" in changes:
             state.lose(held.id)
@@ -444,7 +448,7 @@ def parting(state: Shared, before: Shared, merge: Row, is_erased: Callable[[int]
     texts = texts_of(held, back)
     if "content" in back:
         back |= {"vector": old.vector, "vector_seq": old.vector_seq}
-    times: dict[str, Any] = {"created_ns": merge.time_ns, "updated_ns": merge.time_ns}
+    times: dict[str, Any] = {"created_ns": merge.clock_ns, "updated_ns": merge.clock_ns}
     happened: dict[str, Any] = {"accessed_ns": merge.occurred_ns, "occurred_ns": merge.occurred_ns}
     found = before.memories.get(other.id) or replace(other, **times, **happened)
     twin = state.same(found.content)
@@ -461,7 +465,7 @@ def parting(state: Shared, before: Shared, merge: Row, is_erased: Callable[[int]
                 now.gone[found.id] = None
             return
         lost = {"vector": NO_VECTOR} if "vector" in back and is_erased(old.vector_seq) else {}
-        now.change(row, kept_id, texts | back | lost | {"updated_ns": row.time_ns})
+        now.change(row, kept_id, texts | back | lost | {"updated_ns": row.clock_ns})
         if is_back:
             now.gone.pop(found.id, None)
             now.memories[found.id] = replace(found, body=row.seq, vector_seq=row.seq, blank=())

@@ -77,7 +77,7 @@ def check_memory(memory: Memory, model: Model, at: int | None = None, known: Kno
         assert profile.items() == list(values.items())
         assert {key: profile.get(key) for key in values} == values
         assert profile.get("never set", "default") == "default"
-    now_ns = model.now_ns() if at is None else model.rows[at - 1].time_ns if at else 0
+    now_ns = model.now_ns() if at is None else model.rows[at - 1].clock_ns if at else 0
     assert memory.search("tea milk", now=now_ns) == memory.project().search("tea milk", now=now_ns)
     for name in model.names("project"):
         if not known.has(f"project/{name}", model.state(f"project/{name}", at)):

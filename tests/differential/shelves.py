@@ -230,7 +230,7 @@ class Shelves(Projects):
             def effect(now: Shelf, row: Row) -> None:
                 if held.id in now.learned:
                     known = now.learned[held.id]
-                    now.learned[held.id] = replace(known, status=status, updated_ns=row.time_ns)
+                    now.learned[held.id] = replace(known, status=status, updated_ns=row.clock_ns)
 
             return None if held.status == status else Change(effect)
 
@@ -282,7 +282,7 @@ class Shelves(Projects):
             if not row.erased:
                 count, rated, good, _ = shelf.uses.get(name, (0, 0, 0, 0))
                 counts = (count + 1, rated + (succeeded is not None), good + (succeeded is True))
-                shelf.uses[name] = (*counts, row.time_ns)
+                shelf.uses[name] = (*counts, row.clock_ns)
 
         self._skill(("use", name, succeeded), lambda _: Change(effect), options)
         if not self.is_repeated:
@@ -311,8 +311,8 @@ def teaching(lesson: Lesson, sources: tuple[int, ...] | None = None) -> Change:
 
     def effect(shelf: Shelf, row: Row) -> None:
         held = shelf.learned.get(lesson.id)
-        created_ns = held.created_ns if held else row.time_ns
-        new = replace(lesson, seq=row.seq, created_ns=created_ns, updated_ns=row.time_ns)
+        created_ns = held.created_ns if held else row.clock_ns
+        new = replace(lesson, seq=row.seq, created_ns=created_ns, updated_ns=row.clock_ns)
         shelf.learned |= {lesson.id: new}
         if row.erased:
             del shelf.learned[lesson.id]

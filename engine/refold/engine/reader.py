@@ -102,9 +102,9 @@ def warning_of_clock(newest_ns: int, clock_ns: int) -> str:
     hours = ahead_ns // (3_600 * 10**9)
     span = f"{hours} h" if hours < _HOURS_SHOWN else f"{hours // 24:,} days"
     return (
-        f"the newest event is {span} ahead of this machine's clock: that clock is wrong, or the one was that wrote the "
-        f"event. What is written meanwhile happens when the clock says, and at(datetime) finds it at the time of that "
-        f"event; if this clock is wrong, set it"
+        f"the newest event is {span} ahead of this machine's clock: this clock is wrong, or the one was that dated the "
+        f"event. What is written meanwhile happens when this clock says, but at(datetime) finds it only at the time of "
+        f"that event; if this clock is wrong, set it"
     )
 
 

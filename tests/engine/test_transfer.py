@@ -31,8 +31,8 @@ from refold import (
 from refold.engine import transfer
 from refold.engine.reader import Reader
 from refold.engine.scan import events_with
+from refold.index.columns import DAY_NS
 from refold.memory import Files
-from refold.memory.maintenance import DAY_NS
 from refold.skills import SkillLibrary, SkillRoots
 from tests.support.embedder import Told
 from tests.support.memories import Clock, assert_sound, erase, nested, refused, remembering

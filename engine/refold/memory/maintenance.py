@@ -32,17 +32,11 @@ from refold.entry import (
 from refold.errors import InvalidInput, NotFound, StoreBusy, WrongVersion
 from refold.event import Event, Recorded, Stamp, clock_of
 from refold.fold import State
-from refold.index.columns import Array
+from refold.index.columns import DAY_NS, Array
 from refold.index.index import Neighbour, ViewOptions
 from refold.index.project import exact_cosine, unit
 from refold.index.table import TableView
-from refold.limits import (
-    CLOCK_BEHIND_NS,
-    PAGE_MEMORIES_COUNT,
-    REDO_COUNT_MAX,
-    REEMBEDDED_PAGE_COUNT,
-    VALUE_BYTES_MAX,
-)
+from refold.limits import CLOCK_BEHIND_NS, PAGE_MEMORIES_COUNT, REDO_COUNT_MAX, REEMBEDDED_PAGE_COUNT, VALUE_BYTES_MAX
 from refold.memory.core import Core
 from refold.memory.facts import (
     FactInput,
@@ -387,8 +381,6 @@ def _unmerge_event(facts: Facts, entry: Entry, merge: _Merge, sources: tuple[int
 WEEKLY: Final = 0.95
 """The share of a memory's importance that remains after a week without a recall."""
 
-DAY_NS: Final = 86_400 * 10**9
-
 
 class _ProjectMemories(NamedTuple):
     """The memories of a project at one moment, with their vectors if they are needed."""
@@ -422,13 +414,12 @@ def _decay_row(entry: Entry, now_ns: int) -> tuple[str, float, int] | None:
     """Return id, new importance, and the end of the days counted now; ``None`` if nothing decays."""
     if entry.accessed_ns is None or entry.created_ns is None or not entry.importance:
         return None
-    # What happened long ago and was added today has had no time to be used.
+    # What happened long ago and was added today has had no time to be used. A time far ahead is that of a wrong clock.
     times = (entry.accessed_ns, entry.decayed_ns, entry.created_ns)
-    since_ns = max(times)
-    if since_ns - now_ns > CLOCK_BEHIND_NS:  # Written by a clock that ran ahead, or dated by a log that it left ahead.
-        if not 0 < entry.decayed_ns <= now_ns + CLOCK_BEHIND_NS:
-            return entry.id, entry.importance, now_ns  # Nothing says for how long it lay: count from now on.
-        since_ns = max(time_ns for time_ns in times if time_ns - now_ns <= CLOCK_BEHIND_NS)
+    known = [time_ns for time_ns in times if time_ns - now_ns <= CLOCK_BEHIND_NS]
+    if len(known) < len(times) and not (entry.decayed_ns and entry.decayed_ns in known):
+        return entry.id, entry.importance, now_ns  # Nothing says for how long it lay: count from now on.
+    since_ns = max(known)
     days = (now_ns - since_ns) // DAY_NS
     if days <= 0:
         return None

@@ -310,6 +310,46 @@ def test_an_export_for_a_provider_has_no_holes(tmp_path: Path, refold: Run) -> N
     ]
 
 
+def test_an_export_is_loaded_beside_a_stream_of_the_same_name(tmp_path: Path, refold: Run) -> None:
+    for name, words in (("one", "Ada likes tea."), ("two", "Bob likes milk.")):
+        with Memory(tmp_path / name) as memory:
+            memory.project().add(words)
+            memory.conversation("a='b").append("user", words)
+    file, db = tmp_path / "one.jsonl", tmp_path / "two"
+    assert refold("export", file, "--db", tmp_path / "one").code == 0
+    load = ("import", file, "--db", db)
+    refused = refold(*load)
+    assert (refused.code, "with --rename project/default=project/default-loaded, or load" in refused.err) == (1, True)
+    project, chat = "project/default=project/laptop", "conversation/a='b=conversation/a"
+    refused = refold(*load, "--rename", project)
+    assert (refused.code, "with --rename 'conversation/a='\"'\"'b=conversation/a='" in refused.err) == (1, True)
+    assert refold(*load, "--rename", project, "--rename", chat).code == 0
+    with Memory(db) as memory:
+        assert [entry.content for entry in memory.project("laptop").list()] == ["Ada likes tea."]
+        assert [entry.content for entry in memory.project().list()] == ["Bob likes milk."]
+        assert memory.conversation("a").window()[0].content == "Ada likes tea."
+        head = memory.head
+    assert "already imported" in refold(*load, "--rename", project, "--rename", chat).out
+    for wrong, said in (
+        (("project/default",), "give OLD=NEW"),
+        (("project/default=laptop",), "give OLD=NEW"),
+        (("project/default=profile/laptop",), "give OLD=NEW"),
+        (("project/default=project/",), "give OLD=NEW"),
+        ((project, "project/default=project/x"), "each OLD once"),
+        (("project/none=project/x",), "--rename has 'project/none', which the export has not"),
+        (("planet/earth=planet/mars",), "--rename maps 'planet/earth'"),
+        ((project, "conversation/a='b=conversation/a='b"), "are in this store already"),
+    ):
+        ended = refold(*load, *(part for each in wrong for part in ("--rename", each)))
+        assert (ended.code != 0, said in ended.err) == (True, True), (wrong, ended)
+    (tmp_path / "chats.jsonl").write_text('{"messages":[{"role":"user","content":"Hi"}]}')
+    ended = refold("import", tmp_path / "chats.jsonl", "--db", db, "--rename", project)
+    assert (ended.code, "--rename is for exports of refold" in ended.err) == (1, True)
+    assert "give its file alone" in refold(*load, tmp_path / "chats.jsonl", "--rename", project).err
+    with Memory(db) as memory:
+        assert memory.head == head
+
+
 def test_an_export_names_content_that_has_no_form_there(tmp_path: Path, refold: Run) -> None:
     with Memory(tmp_path / "held") as memory:
         memory.conversation("a").append("user", "Hello!")

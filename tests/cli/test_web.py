@@ -39,6 +39,20 @@ def test_a_store_is_served_until_a_signal(tmp_path: Path, *, writes: bool) -> No
         assert memory.board(session="chat-42").get("working_history") == ("so far" if writes else "")
 
 
+def test_a_store_that_is_not_there_is_created_to_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refold, path = running(monkeypatch, capfd), tmp_path / "new"
+    monkeypatch.setattr("refold.web.serve", lambda *_: None)
+    refused = refold("web", "--db", path)
+    said = f"refold: there is no store at {path}; `refold web --write --db {path}` creates one\n"
+    assert (refused.code, refused.err, path.exists()) == (1, said, False)
+    assert refold("web", "--db", path, "--write").code == 0
+    with Memory(path, readonly=True) as memory:
+        assert memory.head == 0
+    assert refold("web", "--db", path).code == 0
+
+
 def test_without_the_extra_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -120,7 +120,7 @@ def test_a_client_that_was_cut_off_goes_on_where_it_was(memory: Memory) -> None:
             ("?after=0", {"last-event-id": ""}, 1),
         ):
             asked = urllib.request.Request(f"http://localhost:{port}/api/notices{query}", headers=headers)
-            with urllib.request.urlopen(asked, timeout=SECONDS) as answer:
+            with urllib.request.urlopen(asked, timeout=SECONDS) as answer:  # noqa: S310 - of this server
                 seqs: list[int] = []
                 while not seqs or seqs[-1] < 6:
                     seqs += seqs_of([answer.readline()])
@@ -133,13 +133,15 @@ def test_a_client_that_was_cut_off_goes_on_where_it_was(memory: Memory) -> None:
 
 def test_a_seq_of_a_log_that_was_longer_is_the_head(memory: Memory) -> None:
     memory.profile().set("key", "1")
-    with served(memory) as port:
-        with urllib.request.urlopen(f"http://localhost:{port}/api/notices?after=99", timeout=SECONDS) as answer:
-            assert answer.readline() == site._BEAT[:-1]
-            memory.profile().set("key", "2")
-            while not (seqs := seqs_of([answer.readline()])):
-                pass
-            assert seqs == [2]
+    with (
+        served(memory) as port,
+        urllib.request.urlopen(f"http://localhost:{port}/api/notices?after=99", timeout=SECONDS) as answer,
+    ):
+        assert answer.readline() == site._BEAT[:-1]
+        memory.profile().set("key", "2")
+        while not (seqs := seqs_of([answer.readline()])):
+            pass
+        assert seqs == [2]
 
 
 def test_a_stream_that_is_behind_ends_with_the_server(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:

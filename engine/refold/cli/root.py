@@ -1,9 +1,11 @@
 """The root of the command line: its verbs and their options, stores, output and exit codes."""
 
+import ast
 import datetime as dates
 import io
 import os
 import re
+import shlex
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -159,8 +161,23 @@ _ADVICE: Final = {
     "or overwrite=True to": "or --overwrite to",
     "give session=..., or project=... and node=...": "give a SESSION, or --project and --node",
     "such as datetime.UTC": "such as a Z at its end",
+    "a name of its own in rename": "a name of its own with --rename",
+    "rename has ": "--rename has ",
+    "rename maps ": "--rename maps ",
+    "rename is for exports": "--rename is for exports",
     "give a token that": "give a token, by REFOLD_WEB_TOKEN or --token, that",
 }
+
+
+_RENAME: Final = re.compile(r"\brename=(\{(['\"]).+?\2: (['\"]).+?\3\})")
+
+
+def _rename_option(advice: re.Match[str]) -> str:
+    try:
+        ((old, new),) = ast.literal_eval(advice[1]).items()
+    except (SyntaxError, ValueError):  # Names with quotes and colons can be cut anywhere.
+        return "--rename OLD=NEW"
+    return f"--rename {shlex.quote(f'{old}={new}')}"
 
 
 class _ErrorGroup(click.Group):
@@ -189,6 +206,7 @@ class _ErrorGroup(click.Group):
             message = str(error)
             for advice, own in _ADVICE.items():
                 message = message.replace(advice, own)
+            message = _RENAME.sub(_rename_option, message)
             tell(f"refold: {message}")
             ctx.exit(EXIT_INTEGRITY if isinstance(error, StoreCorrupt) else EXIT_ERROR)
 

@@ -474,6 +474,13 @@ _EXPORT_FORMATS = ("openai", "refold")
 @click.option("--window-tokens", type=int, metavar="N", help="The token budget of the conversations that it creates.")
 @click.option("--facts", is_flag=True, help="Import memories instead of sessions.")
 @click.option("--project", metavar="NAME", help="With --facts, the project to add to, whatever the files say.")
+@click.option(
+    "--rename",
+    "renames",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Load a stream of refold's own export under another name, such as project/default=project/laptop; repeatable.",
+)
 @embedder_option
 @db_option
 @json_option
@@ -485,6 +492,7 @@ def import_command(
     window_tokens: int | None,
     facts: bool,
     project: str | None,
+    renames: tuple[str, ...],
     db: str,
     as_json: bool,
     **options: Any,
@@ -499,14 +507,10 @@ def import_command(
     JSON Lines of memories, or mem0's history.db. With --from langgraph-sqlite, they are the files of LangGraph's
     SqliteSaver and SqliteStore.
     """
-    known = _MEMORY_FORMATS if facts else (*_FORMATS, _LANGGRAPH)
-    if format_name is not None and format_name not in known:
-        message = f"the format {format_name} is for {'sessions' if facts else 'memories, with --facts'}; give one of"
-        raise click.UsageError(f"{message} {', '.join(known)}")
-    if project is not None and not facts:
-        raise click.UsageError("--project is for memories; give it with --facts")
-    if name is not None and Path("-") not in files:
-        raise click.UsageError("--name is for stdin; give - as a file too")
+    _check_usage(files, format_name, name, project, facts=facts)
+    if renames and (len(files) > 1 or facts or format_name == _LANGGRAPH):
+        raise click.UsageError("--rename is for one export of refold; give its file alone")
+    rename = _parse_renames(renames)
     from msgspec.structs import replace
 
     from refold.importers import format_of, import_file, import_memories, memory_format_of
@@ -530,7 +534,7 @@ def import_command(
                     elif facts:
                         imported.append(import_memories(memory, file, format=form, project=project, progress=progress))
                     else:
-                        imported.append(import_file(memory, file, format=form, progress=progress))
+                        imported.append(import_file(memory, file, format=form, progress=progress, rename=rename))
             except Exception:
                 _report_partial_import(memory, files[place - 1], head)
                 if paths[place:]:
@@ -544,6 +548,34 @@ def import_command(
                     output.tell(f"{item} was changed in the file and in the store; it stays as it is in the store")
     if as_json:
         output.print_json({"files": imported})
+
+
+def _check_usage(
+    files: Sequence[Path], format_name: str | None, name: str | None, project: str | None, *, facts: bool
+) -> None:
+    known = _MEMORY_FORMATS if facts else (*_FORMATS, _LANGGRAPH)
+    if format_name is not None and format_name not in known:
+        message = f"the format {format_name} is for {'sessions' if facts else 'memories, with --facts'}; give one of"
+        raise click.UsageError(f"{message} {', '.join(known)}")
+    if project is not None and not facts:
+        raise click.UsageError("--project is for memories; give it with --facts")
+    if name is not None and Path("-") not in files:
+        raise click.UsageError("--name is for stdin; give - as a file too")
+
+
+def _parse_renames(renames: Sequence[str]) -> dict[str, str]:
+    """Return the new names of streams by their old ones; a name can hold an equals sign, but no kind of stream."""
+    parsed: dict[str, str] = {}
+    for given in renames:
+        kind = given.partition("/")[0]
+        old, _, name = given.partition(f"={kind}/")
+        if not name or old in parsed:
+            raise click.UsageError(
+                f"--rename is {given!r}; give OLD=NEW, both of one kind, such as project/default=project/laptop, and "
+                f"each OLD once"
+            )
+        parsed[old] = f"{kind}/{name}"
+    return parsed
 
 
 def _check_names(files: Sequence[Path]) -> None:

@@ -1,11 +1,12 @@
 """The verb for the web pages: web."""
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from refold.cli.root import cli, db_option, embedder_option, open_for_reading, open_for_writing
+from refold.cli.root import cli, db_option, embedder_option, name_damage, open_for_reading, open_memory
 
 if TYPE_CHECKING:
     from refold.embedders import Embedder
@@ -62,9 +63,9 @@ def web_command(
 ) -> None:
     """Serve web pages and a REST API to inspect a store.
 
-    Listens on this machine only unless --host is given, and changes nothing unless --write is given. The pages show
-    sessions through time, searches with the signals of their scores, memories, skills, boards, and the store itself.
-    The REST API is under /api/.
+    Listens on this machine only unless --host is given, and changes nothing unless --write is given, which also creates
+    the store if it does not exist. The pages show sessions through time, searches with the signals of their scores,
+    memories, skills, boards, and the store itself. The REST API is under /api/.
     """
     from refold.cli.doctor import examine
     from refold.skills import SkillRoots
@@ -72,7 +73,13 @@ def web_command(
 
     check_installed()
     roots = SkillRoots() if directory is None else SkillRoots(project=directory, home=str(Path.home()))
-    with (open_for_writing if writes else open_for_reading)(db, embedder=embedder) as memory:
+    with ExitStack() as stack:
+        if writes:
+            with name_damage(db):
+                memory = stack.enter_context(open_memory(db, embedder=embedder))
+        else:
+            advice = f"`refold web --write --db {db}` creates one"
+            memory = stack.enter_context(open_for_reading(db, advice=advice, embedder=embedder))
         app = app_of(
             memory,
             writes=writes,

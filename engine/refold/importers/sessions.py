@@ -6,7 +6,7 @@ Known messages are left alone.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, BinaryIO, Final, TypeAlias, TypeVar
@@ -184,21 +184,29 @@ def open_source(path: Path) -> BinaryIO:
 
 
 def import_file(
-    memory: Memory, path: Path, *, format: str | None = None, progress: Progress | None = None
+    memory: Memory,
+    path: Path,
+    *,
+    format: str | None = None,
+    progress: Progress | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> ImportResult:
     """Import a file of sessions into a memory; ``format=None`` detects the format from the content.
 
-    Raises ``InvalidInput`` with file and line for malformed data; conversations before that line stay.
+    ``rename`` gives streams of an export of refold other names, as ``memory.load`` does. Raises ``InvalidInput`` with
+    file and line for malformed data; conversations before that line stay.
     """
     reader = reader_of(path, _READERS, FORMATS, format)
     if reader is REFOLD:
-        return _load(memory, path, progress)
+        return _load(memory, path, progress, rename)
+    if rename:
+        raise InvalidInput(f"rename is for exports of refold, and {path} is of format {reader.name}; leave it out")
     return _SessionImport(memory, reader, path).run(progress)
 
 
-def _load(memory: Memory, path: Path, progress: Progress | None) -> ImportResult:
+def _load(memory: Memory, path: Path, progress: Progress | None, rename: Mapping[str, str] | None) -> ImportResult:
     open_source(path).close()  # Raises errors of its own for a path that cannot be read.
-    loaded = memory.load(path, progress)
+    loaded = memory.load(path, progress, rename=rename)
     conversations: set[str] = set()
     messages = 0
     for event, stamp in memory.events(after=memory.head - loaded.events):

@@ -461,13 +461,11 @@ def stream_verification(site: Site, request: Request, _: Body) -> Response:
 
 def stream_notices(site: Site, request: Request, _: Body) -> Response:
     """Stream every event after a seq, or from now on, as it becomes durable, with a notice if it is worth one."""
-    last = request.headers.get("last-event-id", "").strip()  # Where a client goes on after it was cut off.
-    if last and not is_number(last):
-        checks.invalid(
-            f"Last-Event-ID is {checks.brief(last)}; give the id of an event of this stream, or leave it out"
-        )
-    after = (
-        min(int(last), site.memory.head) if last else _after(site, request) if "after" in request.query_params else None
-    )
+    after = _after(site, request) if "after" in request.query_params else None
+    last = request.headers.get("last-event-id", "").strip()  # Sent by a client that was cut off.
+    if last:
+        if not is_number(last):
+            checks.invalid(f"Last-Event-ID is {checks.brief(last)}; give the id of an event of this stream")
+        after = min(int(last), site.memory.head)
     site.hub.check_room()
     return StreamingResponse(site.hub.pieces(after), media_type="text/event-stream")

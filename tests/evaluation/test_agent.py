@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from refold import InvalidInput
+from refold import InvalidInput, Memory
 from refold.evaluation.agent import BUDGETS, SYSTEMS, Agent, Presence, measure_contexts, presences, recordings_of
 from tests.support.command import Run, running
 
@@ -162,6 +162,13 @@ def test_where_the_data_are_not_it_fails_and_says_where_to_get_them(tmp_path: Pa
             assert (said.code, said.out) == (1, "")
             assert "https://github.com/snap-research/LoCoMo" in said.err
             assert "https://github.com/mohammadtavakoli78/BEAM" in said.err
+
+
+def test_a_store_is_refused_and_sent_to_the_other_verbs(tmp_path: Path, refold: Run) -> None:
+    with Memory(tmp_path) as memory:
+        memory.conversation("chat").append("user", "Hello")
+    said = refold("bench", "agent", tmp_path)
+    assert (said.code, "is a store; give files of LoCoMo or BEAM" in said.err) == (1, True)
 
 
 def test_a_file_without_evidence_is_refused(tmp_path: Path, refold: Run) -> None:

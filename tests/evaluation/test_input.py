@@ -20,7 +20,6 @@ from refold.evaluation.retrieval import (
     BASELINES,
     COMBINATIONS_MAX,
     SYSTEMS,
-    EmbeddedCase,
     answers,
     embed_cases,
     figures,
@@ -96,7 +95,11 @@ def test_queries_ask_for_the_memories_of_a_project_too(store: Path, refold: Run)
     ]
     refused = refold("bench", "eviction", "--data", store, "--queries", queries)
     assert (refused.code, "which no window holds" in refused.err) == (1, True)
-    for wrong in ({"query": "x", "ids": [gone.id]}, {"query": "x", "ids": [added[0].id], "project": "other"}):
+    for wrong in (
+        {"query": "x", "ids": [gone.id]},
+        {"query": "x", "ids": [added[0].id], "project": "other"},
+        {"query": "x", "ids": [added[0].id], "at": 3},
+    ):
         queries.write_text(json.dumps(wrong), encoding="utf-8")
         with pytest.raises(InvalidInput, match=r"queries\.jsonl, line 1"):
             cases_of(store, queries)
@@ -295,12 +298,12 @@ def test_a_long_list_takes_no_more_room_than_a_short_one() -> None:
 
 
 def test_a_search_gives_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    items = tuple(Item(place, str(place), f"word{place} cat", 3, "user") for place in range(9))
-    case = Case("own", "chat", items, (CaseQuestion("word2 cat", "all", frozenset({0}), 9),))
-    vectors = numpy.zeros((9, 2), dtype=numpy.float32)
-    monkeypatch.setattr(eviction, "RANKED_MAX", 4)
-    (need,) = eviction.trace_of(EmbeddedCase(case, vectors, vectors[:1]), RANKINGS["lexical"]).needs
-    assert list(need.ranked) == [2, 0, 1, 3]
+    items = tuple(Item(place, str(place), f"The cat said word{place}.", 3, "user") for place in range(900))
+    case = Case("own", "chat", items, (CaseQuestion("What did the cat say about word2?", "all", frozenset({0}), 900),))
+    monkeypatch.setattr(eviction, "RANKED_MAX", 60)
+    (need,) = eviction.trace_of(case).needs
+    assert need.ranked[0] == 2
+    assert len(need.ranked) <= 60
 
 
 _TWICE = (Piece(0, role="assistant", call_ids=("a",)), Piece(1), Piece(0, role="tool", answers="a"))

@@ -131,7 +131,7 @@ def test_longmemeval_is_about_sessions(tmp_path: Path) -> None:
     assert evidence(cases) == [{0}]
     found = answers(embed_cases(cases, HashedEmbedder()), LEXICAL)
     assert found == [Answer("update", (1,))]
-    traces = [trace_of(each, LEXICAL.ranking) for each in embed_cases(cases, HashedEmbedder())]
+    traces = list(map(trace_of, cases))
     assert traces[0].needs[0].evidence == {0, 1}
 
 
@@ -154,6 +154,31 @@ def test_a_store_is_labelled_by_queries_and_is_not_written(tmp_path: Path) -> No
     assert [question.category for question in cases[0].questions] == ["all", "places"]
     with Memory(tmp_path / "store") as memory:
         assert memory.head == head
+
+
+@pytest.mark.parametrize(
+    ("fields", "arrived", "own"),
+    [
+        ({}, 3, (1,)),  # At its own message, the first one behind the evidence.
+        ({"query": "Which cat?"}, 6, ()),  # Nobody asked it there.
+        ({"query": "Which cat?", "at": 4}, 3, ()),
+        ({"at": 7}, 6, (1, 3, 5)),
+        ({"at": 5}, 4, (1, 3)),
+    ],
+)
+def test_a_question_comes_up_where_it_was_asked(
+    tmp_path: Path, fields: dict[str, Any], arrived: int, own: tuple[int, ...]
+) -> None:
+    texts = ("Hello.", "My cat?", "It is Ranga.", "My cat?", "Ranga.", "My cat?")
+    with Memory(tmp_path / "store") as memory:
+        said = [memory.conversation("chat").append("user", text) for text in texts]
+    assert said[0].seq == 2
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text(json.dumps({"query": "My cat?", "seqs": [said[2].seq], **fields}), encoding="utf-8")
+    (case,) = cases_of(tmp_path / "store", queries)
+    assert [(each.arrived, each.own_places) for each in case.questions] == [(arrived, own)]
+    for system in SYSTEMS:
+        assert len(answers(embed_cases([case], HashedEmbedder()), system)) == 1
 
 
 @pytest.mark.parametrize("name", [None, "Ada"])
@@ -185,6 +210,10 @@ def test_the_message_that_led_to_a_call_does_not_compete(tmp_path: Path) -> None
         ('{"query": "x", "ids": ["none"]}', "no conversation holds"),
         ('{"query": "x", "seqs": [2], "conversation": "other"}', "does not hold"),
         ('{"query": 3}', "line 1"),
+        ('{"query": "x", "seq": [2]}', "unknown field `seq`.* the fields are query, seqs, ids, .* at$"),
+        ('{"query": "x", "seqs": [2], "at": 0}', "at is 0; give a seq of the log, from 1 to 2"),
+        ('{"query": "x", "seqs": [2], "at": 3}', "at is 3; give a seq of the log, from 1 to 2"),
+        ('{"query": "x", "seqs": [2], "at": 1}', "at is 1, before the evidence at seq 2; give that seq or a later one"),
     ],
 )
 def test_a_query_without_evidence_is_refused(tmp_path: Path, line: str, words: str) -> None:
@@ -272,14 +301,12 @@ def test_what_is_needed_is_looked_for_among_what_was_there() -> None:
     case = Case("own", "chat", items, (CaseQuestion("cat", "all", frozenset({0}), 2),))
     vectors = numpy.zeros((4, 2), dtype=numpy.float32)
     each = EmbeddedCase(case, vectors, vectors[:1])
-    assert set(trace_of(each, RANKINGS["hybrid"]).needs[0].ranked) == {0, 1}
+    assert set(trace_of(case).needs[0].ranked) == {0, 1}
     assert answers([each], LEXICAL) == [Answer("all", (1,))]
 
 
 def test_every_policy_and_both_bounds_are_told_for_every_budget(tmp_path: Path) -> None:
-    traces = [
-        trace_of(each, LEXICAL.ranking) for each in embed_cases(cases_of(tools(tmp_path / "t")), HashedEmbedder())
-    ]
+    traces = list(map(trace_of, cases_of(tools(tmp_path / "t"))))
     told = list[tuple[int, int]]()
     found = list(evictions(traces, progress=lambda done, whole: told.append((done, whole))))
     assert len(found) == len(BUDGETS) * (2 * len(POLICIES) + 2)
@@ -366,16 +393,16 @@ def test_eviction_shows_grids_and_speaks_json(refold: Run, tmp_path: Path) -> No
     assert "assumes" not in shown.out
     rows = [line.rsplit(maxsplit=1)[0].strip() for line in shown.out.splitlines() if line.startswith("fifo")]
     assert rows == ["fifo", "fifo + search", "fifo", "fifo + search", "fifo", "fifo", "fifo"]
+    assert "rows + search: an upper bound" in shown.out
     assert [each["with_search"] for each in said["evictions"] if each["policy"] == "fifo"] == [False, True]
 
 
 def test_recalls_are_searched_only_for_a_policy_that_needs_them() -> None:
     items = tuple(Item(place, str(place), f"cat {place}", 3, "user") for place in range(4))
-    vectors = numpy.zeros((4, 2), dtype=numpy.float32)
-    each = EmbeddedCase(Case("own", "chat", items, ()), vectors, vectors[:0])
+    each = Case("own", "chat", items, ())
     named = {policy.name: policy for policy in POLICIES}
-    assert [piece.recalled for piece in trace_of(each, LEXICAL.ranking, [named["fifo"]]).pieces] == [()] * 4
-    whole = trace_of(each, LEXICAL.ranking, [named["fifo"], named["least-recalled"]])
+    assert [piece.recalled for piece in trace_of(each, [named["fifo"]]).pieces] == [()] * 4
+    whole = trace_of(each, [named["fifo"], named["least-recalled"]])
     assert [set(piece.recalled) for piece in whole.pieces] == [set(), {0}, {0, 1}, {0, 1, 2}]
 
 

@@ -186,7 +186,7 @@ def marks_of(earlier: Sequence[Earlier], timezone: str) -> list[parts.LineMark]:
 
 # The chance that a candidate answers the query falls with its rank, independent of the scale of an embedder's scores,
 # and faster for messages. For how the powers were chosen, see benchmarks/README.md.
-_RANK_POWERS: Final = {parts.MEMORIES: 1.1, parts.MESSAGES: 1.5}
+RANK_POWERS: Final = {parts.MEMORIES: 1.1, parts.MESSAGES: 1.5}
 _ROUNDS_COUNT: Final = 2  # Lines take fewer tokens together than one by one; the second round fills the difference.
 _SPARE_TOKENS: Final = 2  # Roughly how many more tokens the last line takes when counted alone.
 _UNBOUNDED: Final = 2**40
@@ -217,7 +217,7 @@ class _Candidate(NamedTuple):
     def value(self) -> float:
         """The value of the line per token; most memories share their day with others."""
         tokens = self.tokens if self.part == parts.MEMORIES else self.tokens + self.day_tokens
-        return 1 / math.pow(self.rank + 1, _RANK_POWERS[self.part]) / tokens
+        return 1 / math.pow(self.rank + 1, RANK_POWERS[self.part]) / tokens
 
 
 _Taken: TypeAlias = dict[tuple[str, int], _Candidate]  # Keyed by part and rank, the latest last.

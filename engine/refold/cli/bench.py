@@ -12,12 +12,15 @@ from refold.errors import InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from refold.evaluation.agent import Presence
+    from refold.evaluation.cases import Case
     from refold.evaluation.eviction import Eviction, Recommendation
     from refold.evaluation.retrieval import EmbeddedCase, Figures
 
 _EMBEDDERS = ("hashed", "minilm", "wordllama")  # Spelled out so that help loads nothing; a test compares them.
 _NAME_CHARS = 30
 _POLICY_CHARS = 24
+_SHARES = ("survival, %", "regret, %")
+_BOUND = "rows + search: an upper bound of what a context of that budget holds"
 _KILO = 1_024
 
 
@@ -25,13 +28,14 @@ _KILO = 1_024
 def bench_group() -> None:
     """Measure retrieval, eviction and the default agent loop.
 
-    Measures on LoCoMo, BEAM, LongMemEval, recorded sessions, or your own store. Never writes to a store. What was
-    needed before a conversation was forked counts once, however many forks there are.
+    retrieval and eviction measure on LoCoMo, BEAM, LongMemEval, recorded sessions, or your own store; agent on files of
+    LoCoMo and BEAM. None writes to a store. What was needed before a conversation was forked counts once, however many
+    forks there are.
     """
 
 
 # The options that name the data.
-_SOURCES = (
+_DATA = (
     click.option(
         "--data",
         envvar="REFOLD_DB",
@@ -46,8 +50,13 @@ _SOURCES = (
         type=click.Path(path_type=Path),
         metavar="FILE",
         help='Queries with their answers, as JSON Lines: {"query": TEXT, "seqs": [N, ...]}, '
-        'or instead of "seqs" the "ids" of messages or memories.',
+        'or instead of "seqs" the "ids" of messages or memories. A question comes up as of the seq "at" if it has one; '
+        "else at the first message that is the question itself and comes after its answers; else at the end of the "
+        'conversation. "conversation", "project" and "category" may be given, too.',
     ),
+)
+_SOURCES = (
+    *_DATA,
     click.option("--embedder", type=click.Choice(_EMBEDDERS), default="hashed", help="The embedder to use."),
     click.option(
         "--vectors",
@@ -58,9 +67,8 @@ _SOURCES = (
 )
 
 
-def _embed_cases(*, data: Path, queries: Path | None, embedder: str, vectors: Path | None) -> "list[EmbeddedCase]":
+def _read_cases(data: Path, queries: Path | None) -> "list[Case]":
     from refold.evaluation.cases import cases_of
-    from refold.evaluation.retrieval import EMBEDDERS, embed_cases, load_vectors
 
     with progress_bar("reading") as progress:
         cases = cases_of(data, queries, progress)
@@ -68,6 +76,13 @@ def _embed_cases(*, data: Path, queries: Path | None, embedder: str, vectors: Pa
         raise InvalidInput(
             f"{data} has no conversation with messages; give a file of sessions or a store that has some"
         )
+    return cases
+
+
+def _embed_cases(*, data: Path, queries: Path | None, embedder: str, vectors: Path | None) -> "list[EmbeddedCase]":
+    from refold.evaluation.retrieval import EMBEDDERS, embed_cases, load_vectors
+
+    cases = _read_cases(data, queries)
     if vectors is not None:
         return load_vectors(cases, vectors)
     with progress_bar("embedding") as progress:
@@ -188,7 +203,7 @@ def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterato
 
 @verb(
     "eviction",
-    *_SOURCES,
+    *_DATA,
     click.option(
         "--budget",
         "budgets",
@@ -198,19 +213,21 @@ def _figure_lines(figures: "list[Figures]", depth: int, heading: str) -> Iterato
         help="Measure only windows of this size; repeatable.",
     ),
     click.option("--policy", "names", multiple=True, metavar="NAME", help="Measure only this policy; repeatable."),
-    click.option("--ranking", default="hybrid", metavar="NAME", help="The ranking of the search."),
     opens=None,
     group=bench_group,
 )
-def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **source: Any) -> Output:
+def eviction(data: Path, queries: Path | None, budgets: tuple[int, ...], names: tuple[str, ...]) -> Output:
     """Measure how much of what is needed later each policy keeps.
 
     Replays every conversation in RAM, with each policy and budget. Survival is the mean, over the questions, of the
-    share of a question's evidence that was in the window when it came; in conversations without questions, what tool
-    calls repeat counts as evidence. Regret is the share of the evidence of all questions together that was not in the
-    window, so a question with much evidence weighs more, and the two need not add up to 100. Rows "+ search" show the
-    same windows in a context of that budget, which may give half of it, at most 5,500 tokens, to what a search for the
-    question finds. No policy can beat the two clairvoyant rows, the first of which makes no search.
+    share of a question's evidence that was in the window when it came up; in conversations without questions, what tool
+    calls repeat counts as evidence. Regret is the rest: the mean of the share that was not in the window. So every
+    question weighs the same in both, and they add up to 100.
+
+    Rows "+ search" are an upper bound of what a context of that budget holds (memory.context): the newest messages of
+    the window, and what a search for the question finds among the others, by words, which with the instructions takes
+    at most half of the budget or what the window leaves of it, and at most 5,500 tokens. A store with facts, notes or
+    skills has less room for it; only a conversation opened with embed=True can find more, by meaning. No policy can beat the two clairvoyant rows, the first of which makes no search.
 
     Two policies need a program's help, which no default loop gives: least-recalled assumes a recall of three messages
     for each message of the user, least-important a rating of each message by its share of new words. Without these,
@@ -222,20 +239,19 @@ def eviction(budgets: tuple[int, ...], names: tuple[str, ...], ranking: str, **s
     """
     from refold.evaluation.cases import MEMORIES
     from refold.evaluation.eviction import ASSUMPTIONS, BUDGETS, POLICIES, evictions, recommendation, trace_of
-    from refold.index.ranking import ranking_of
 
-    policies, recall = _select_entries("policy", POLICIES, names), ranking_of(ranking)
-    embedded = _embed_cases(**source)
-    projects = [each.case.name for each in embedded if each.case.origin == MEMORIES]
+    policies = _select_entries("policy", POLICIES, names)
+    cases = _read_cases(data, queries)
+    projects = [each.name for each in cases if each.origin == MEMORIES]
     if projects:
         raise InvalidInput(
             f"queries ask for memories of the project {projects[0]!r}, which no window holds; label messages"
         )
-    traces = _map_progress("recalling", embedded, lambda each: trace_of(each, recall, policies))
+    traces = _map_progress("recalling", cases, lambda each: trace_of(each, policies))
     with progress_bar("replaying") as progress:
         results = list(evictions(traces, budgets or BUDGETS, policies, progress))
     messages = sum(len(trace.pieces) for trace in traces)
-    document = {"data": source["data"].name, "conversations": len(traces), "messages": messages, "evictions": results}
+    document = {"data": data.name, "conversations": len(traces), "messages": messages, "evictions": results}
     measured = {each.policy for each in results}
     assumed = {name: text for name, text in ASSUMPTIONS.items() if name in measured}
     document["assumptions"] = assumed
@@ -254,8 +270,8 @@ def _advice(advice: "Recommendation | None") -> Iterator[Line]:
 
 def _eviction_lines(results: "list[Eviction]", heading: str) -> Iterator[Line]:
     tables: Mapping[str, Callable[[Eviction], str]] = {
-        "survival, %": lambda each: _percent(each.survival),
-        "regret, %": lambda each: _percent(each.regret),
+        _SHARES[0]: lambda each: _percent(each.survival),
+        _SHARES[1]: lambda each: _percent(each.regret),
         "evicted": lambda each: f"{each.evicted:,}",
         "broken windows": lambda each: f"{each.broken:,}",
         "us per append": lambda each: f"{(each.append_ns or 0) / 1_000:.1f}",
@@ -264,13 +280,13 @@ def _eviction_lines(results: "list[Eviction]", heading: str) -> Iterator[Line]:
     cells = {(_row_name(each), each.budget): each for each in results}
     names = dict.fromkeys(_row_name(each) for each in results)
     yield ((heading, "dim"),)
+    yield ((_BOUND, "dim"),)
     for title, cell in tables.items():
         yield ()
         yield ((f"{title:<{_POLICY_CHARS}}" + "".join(f"{_size(budget):>9}" for budget in budgets), "bold"),)
         for name in names:
             row = [cells[name, budget] for budget in budgets]
-            is_share = title in ("survival, %", "regret, %") and (row[0].with_search or title == "survival, %")
-            if is_share or row[0].evicted is not None:
+            if title in _SHARES or row[0].evicted is not None:
                 yield (f"{name:<{_POLICY_CHARS}}" + "".join(f"{cell(each):>9}" for each in row),)
 
 
@@ -306,7 +322,8 @@ _WHERE: Final = (
 def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: bool, without_facts: bool) -> Output:
     """Measure how much of the evidence an agent loop shows a model.
 
-    PATH is a file of LoCoMo or BEAM, or a directory of such files. Each conversation runs session by session through an
+    PATH is a file of LoCoMo or BEAM, or a directory with files locomo*.json or beam*.jsonl; a store is measured by
+    bench eviction and bench retrieval. Each conversation runs session by session through an
     AgentLoop with the default hooks, in RAM; LoCoMo's observations, or for other sets the messages of the user, stand
     in for what an extraction learns, unless --without-facts is given. Each question then begins a new session, with a
     budget for everything that the model is sent.
@@ -318,6 +335,8 @@ def agent(path: Path, budgets: tuple[int, ...], embedder: str, *, by_category: b
     from refold.evaluation.agent import BUDGETS, measure_contexts, presences, recordings_of
     from refold.evaluation.retrieval import ALL, EMBEDDERS
 
+    if (path / "data.mdb").is_file():
+        raise InvalidInput(f"{path} is a store; give files of LoCoMo or BEAM, or measure it with bench eviction --data")
     files = [path] if path.is_file() else [file for form in _SETS for file in sorted(path.rglob(form))]
     if not files:
         raise NotFound(f"there is no {' or '.join(_SETS)} in {path}; refold does not include the data: {_WHERE}")

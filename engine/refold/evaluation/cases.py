@@ -295,8 +295,12 @@ _DATA_FILE: Final = "data.mdb"
 _DAY: Final = "%Y/%m/%d (%a) %H:%M"
 
 
-class LabelledQuery(msgspec.Struct, frozen=True):
-    """A line of a query file: the query, and the seqs or ids of the messages or memories that answer it."""
+class LabelledQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line of a query file: the query, and the seqs or ids of the messages or memories that answer it.
+
+    A question about messages comes up as of the seq ``at``. Without one it comes up at the first message that is the
+    question itself and stands behind all of its evidence, or else at the end of the conversation.
+    """
 
     query: str
     seqs: tuple[int, ...] = ()
@@ -304,6 +308,7 @@ class LabelledQuery(msgspec.Struct, frozen=True):
     conversation: str | None = None
     project: str | None = None
     category: str = "all"
+    at: int | None = None
 
 
 class _HaystackTurn(msgspec.Struct):
@@ -404,6 +409,8 @@ def _make_query_cases(memory: Memory, path: Path) -> list[Case]:
     places_of = {home: {item.seq: place for place, item in enumerate(each)} for home, each in items.items()}
     questions: dict[_Place, list[CaseQuestion]] = {home: [] for home in items}
     for where, query in _queries(path):
+        if query.at is not None and not 0 < query.at <= memory.head:
+            raise InvalidInput(f"{where}: at is {query.at}; give a seq of the log, from 1 to {memory.head}")
         for home, own in places_of.items():
             expected = query.project if home[0] == MEMORIES else query.conversation
             if (query.conversation is not None or query.project is not None) and expected != home[1]:
@@ -411,14 +418,7 @@ def _make_query_cases(memory: Memory, path: Path) -> list[Case]:
             seqs = {*query.seqs, *(ids[home].get(each, 0) for each in query.ids)}
             evidence = frozenset(own[seq] for seq in seqs if seq in own)
             if evidence and len(evidence) == len(seqs):
-                own_places = tuple(
-                    place
-                    for place, item in enumerate(items[home])
-                    if query.query in (item.text, item.text.partition(": ")[2]) and place not in evidence
-                )
-                questions[home].append(
-                    CaseQuestion(query.query, query.category, evidence, len(items[home]), own_places)
-                )
+                questions[home].append(_make_question(home, items[home], query, evidence, where))
                 break
         else:
             named = query.conversation or query.project
@@ -432,6 +432,30 @@ def _make_query_cases(memory: Memory, path: Path) -> list[Case]:
     return [Case(*home, items[home], tuple(own)) for home, own in questions.items() if own]
 
 
+def _make_question(
+    home: _Place, items: Sequence[Item], query: LabelledQuery, evidence: frozenset[int], where: str
+) -> CaseQuestion:
+    """Return a question where it comes up: as of its seq, at its own message, or at the end."""
+    own_places = [
+        place
+        for place, item in enumerate(items)
+        if query.query in (item.text, item.text.partition(": ")[2]) and place not in evidence
+    ]
+    arrived, last = len(items), max(evidence)
+    if query.at is not None:
+        if home[0] == MEMORIES:
+            raise InvalidInput(f"{where}: at is for questions about messages, and {home[1]!r} is a project; omit it")
+        arrived = next((place for place, item in enumerate(items) if item.seq > query.at), arrived)
+        if arrived <= last:
+            raise InvalidInput(
+                f"{where}: at is {query.at}, before the evidence at seq {items[last].seq}; give that seq or a later one"
+            )
+    elif home[0] != MEMORIES:
+        arrived = next((place for place in own_places if place > last), arrived)
+    earlier = tuple(place for place in own_places if place < arrived)
+    return CaseQuestion(query.query, query.category, evidence, arrived, earlier)
+
+
 def _queries(path: Path) -> Iterator[tuple[str, LabelledQuery]]:
     with path.open("rb") as file:
         for number, text in lines(file):
@@ -440,5 +464,6 @@ def _queries(path: Path) -> Iterator[tuple[str, LabelledQuery]]:
                 yield place, msgspec.json.decode(text, type=LabelledQuery)
             except checks.UNDECODABLE as error:
                 raise InvalidInput(
-                    f'{place}: {error}; give {{"query": TEXT, "seqs": [N, ...]}}, or "ids" for "seqs"'
+                    f'{place}: {error}; give {{"query": TEXT, "seqs": [N, ...]}}, or "ids" for "seqs"; '
+                    f"the fields are {', '.join(LabelledQuery.__struct_fields__)}"
                 ) from error

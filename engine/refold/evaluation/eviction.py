@@ -4,17 +4,26 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
+from itertools import islice
 from math import inf
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from refold.evaluation.cases import IMPORTANCE, CaseQuestion
-from refold.evaluation.retrieval import EmbeddedCase, Interval, interval
-from refold.index.ranking import RANKINGS, Query, Ranking
+from refold.agent.candidates import RANK_POWERS
+from refold.agent.parts import MESSAGES, MIRROR, RANKED_HEADINGS, TOPICS, instructions_text, today_text
+from refold.evaluation.cases import IMPORTANCE, Case, CaseQuestion
+from refold.evaluation.retrieval import Interval, interval
+from refold.index.messages import MessageIndex, MessageRow
+from refold.index.ranking import RANKINGS, Query
 from refold.index.signals import RowText, TextIndex
 from refold.limits import CONTEXT_TOKENS_DEFAULT
-from refold.text import keywords, pluralize
+from refold.memory.earlier import EarlierQuery, matches
+from refold.memory.message_indexes import ROLE_NUMBERS
+from refold.memory.scope_block import ROLES
+from refold.message import PROMPT_ROLES
+from refold.text import ByteClassCounter, keywords, pluralize
+from refold.views.store import DEFAULTS
 from refold.views.window import POLICIES as RELEASED
 
 Order: TypeAlias = Literal["oldest", "least recalled", "least important"]
@@ -38,7 +47,7 @@ class Piece(Struct, frozen=True):
 
 
 class Need(Struct, frozen=True):
-    """The evidence needed after ``arrived`` pieces have arrived; ``ranked`` is a search's order then, best first."""
+    """The evidence needed once ``arrived`` pieces have arrived; ``ranked`` is what a context finds then, best first."""
 
     arrived: int
     evidence: frozenset[int]
@@ -99,14 +108,12 @@ class PolicyOutcome(Struct, frozen=True):
     """The effect of a policy on a trace.
 
     ``survived`` is the share of each need's evidence that was present, ``window_tokens`` the tokens shown to the model
-    at each need and at the end. ``needed`` counts pieces of evidence, ``regretted`` those that were gone when they were
-    needed, ``broken`` the arrivals after which the window contained an output without its call.
+    at each need and at the end. ``broken`` counts the arrivals after which the window contained an output without its
+    call.
     """
 
     survived: tuple[float, ...]
     window_tokens: tuple[int, ...]
-    needed: int
-    regretted: int
     evicted: int
     broken: int
     refused: int
@@ -146,18 +153,28 @@ class SimulatedWindow:
     def newest(self, tokens: int) -> tuple[frozenset[int], int]:
         """Return the pieces that a context keeps of the window within some tokens, and the tokens that they take.
 
-        These are the pinned ones, and the newest that fit; what the need asks is not in the window.
+        These are the pinned ones and the system prompt, and the newest that fit; what the need asks is not in the
+        window.
         """
         if self.tokens <= tokens:
             return frozenset(self._leaders), self.tokens
         sizes = {leader: sum(piece.tokens for _, piece in unit) for leader, unit in self._units.items()}
-        kept, taken = set(self._pinned), self._pinned_tokens
+        kept = self._pinned | set(self._prompts())
+        taken = sum(sizes[leader] for leader in kept)
         for leader in sorted(self._units.keys() - kept, reverse=True):
             if taken + sizes[leader] > tokens:
                 break
             kept.add(leader)
             taken += sizes[leader]
         return frozenset(place for leader in kept for place, _ in self._units[leader]), taken
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The tokens of the system prompt."""
+        return sum(piece.tokens for leader in self._prompts() for _, piece in self._units[leader])
+
+    def _prompts(self) -> Iterator[int]:
+        return (leader for leader, unit in self._units.items() if unit[0][1].role in PROMPT_ROLES)
 
     def add(self, place: int, piece: Piece) -> None:
         """Add an arriving piece, then make room for it."""
@@ -255,20 +272,21 @@ class SimulatedWindow:
 def replay(trace: Trace, policy: Policy, window_tokens: int, *, with_search: bool = False) -> PolicyOutcome:
     """Replay a trace through a window of ``window_tokens`` tokens and return the outcome.
 
-    With a search, each need is met as in a context of as many tokens: the window keeps its newest pieces, and gives up
-    to half of the budget, and at most ``CONTEXT_TOKENS_DEFAULT`` tokens, to what the search finds. Needs must be in
-    the order in which they arise. Changes nothing; the same arguments give the same outcome.
+    With a search, each need is met as in a context of as many tokens without facts, notes and skills: at most half of
+    the budget, or what the window leaves of it, and at most ``CONTEXT_TOKENS_DEFAULT`` tokens are for the fixed parts
+    and for what the search finds, and the window keeps its newest pieces in the rest. Needs must be in the order in
+    which they arise. Changes nothing; the same arguments give the same outcome.
 
-    >>> trace = Trace("chat", (Piece(60), Piece(60)), (Need(2, frozenset({0}), (0, 1)), Need(2, frozenset({1}))))
-    >>> replay(trace, POLICIES[0], 100).survived
+    >>> trace = Trace("chat", (Piece(600), Piece(600)), (Need(2, frozenset({0}), (0, 1)), Need(2, frozenset({1}))))
+    >>> replay(trace, POLICIES[0], 1_000).survived
     (0.0, 1.0)
-    >>> replay(trace, POLICIES[0], 120, with_search=True).survived
+    >>> replay(trace, POLICIES[0], 1_500, with_search=True).survived
     (1.0, 1.0)
     """
     window = SimulatedWindow(policy, int(window_tokens * policy.window_share))
     survived: list[float] = []
     sizes: list[int] = []
-    regretted = broken = place = 0
+    broken = place = 0
     for need in (*trace.needs, Need(len(trace.pieces), frozenset())):
         while place < need.arrived:
             window.add(place, trace.pieces[place])
@@ -277,26 +295,51 @@ def replay(trace: Trace, policy: Policy, window_tokens: int, *, with_search: boo
         there, tokens = _search(trace, window, need, window_tokens) if with_search else (window, window.tokens)
         sizes.append(tokens)
         if need.evidence:
-            count = sum(each in there for each in need.evidence)
-            survived.append(count / len(need.evidence))
-            regretted += len(need.evidence) - count
-    needed = sum(len(need.evidence) for need in trace.needs)
-    return PolicyOutcome(tuple(survived), tuple(sizes), needed, regretted, window.evicted, broken, window.refused)
+            survived.append(sum(each in there for each in need.evidence) / len(need.evidence))
+    return PolicyOutcome(tuple(survived), tuple(sizes), window.evicted, broken, window.refused)
+
+
+_FIXED: Final = (instructions_text(set(TOPICS) - {MIRROR}), today_text("2000-01-01"), RANKED_HEADINGS[MESSAGES])
+FIXED_TOKENS: Final = sum(map(ByteClassCounter().count, _FIXED))
+"""The tokens of what every context with earlier messages has: the instructions, the date, and a heading."""
+
+_FOUND_COUNT: Final = DEFAULTS["messages_max_injected"]
 
 
 def _search(trace: Trace, window: SimulatedWindow, need: Need, budget: int) -> tuple[frozenset[int], int]:
-    """Return the pieces of a context within a budget, from the window and from a search, and their tokens."""
-    room = min(CONTEXT_TOKENS_DEFAULT, max((budget + 1) // 2, budget - window.tokens))
-    kept, taken = window.newest(budget - room)
-    left = min(CONTEXT_TOKENS_DEFAULT, budget - taken)
+    """Return the pieces of a context within a budget, from the window and from a search, and their tokens.
+
+    As in a context, what is found takes room from the window, so that more of its pieces have to be searched, twice.
+    """
+    rest = budget - window.prompt_tokens
+    parts = max(min(CONTEXT_TOKENS_DEFAULT, max((rest + 1) // 2, budget - window.tokens)), 0)
+    fixed = min(FIXED_TOKENS, parts)
+    kept, taken = window.newest(window.tokens)
+    for _ in range(2):
+        needed = sum(trace.pieces[place].tokens for place in _candidates(need, kept))
+        fewer, tokens = window.newest(budget - fixed - min(needed, parts - fixed))
+        if tokens >= taken:
+            break
+        kept, taken = fewer, tokens
+    left = min(parts, budget - taken) - fixed
     found: set[int] = set()
-    for place in need.ranked:
+    for place in _by_value(trace, _candidates(need, kept)):
         tokens = trace.pieces[place].tokens
-        if place < need.arrived and place not in kept and place not in found and tokens <= left:
+        if tokens <= left:
             found.add(place)
             left -= tokens
             taken += tokens
     return kept | found, taken
+
+
+def _candidates(need: Need, kept: frozenset[int]) -> list[int]:
+    return list(islice((place for place in need.ranked if place not in kept), _FOUND_COUNT))
+
+
+def _by_value(trace: Trace, ranked: Sequence[int]) -> list[int]:
+    """Order pieces by the value of their ranks per token, as a context takes them."""
+    costs = {place: rank ** RANK_POWERS[MESSAGES] * trace.pieces[place].tokens for rank, place in enumerate(ranked, 1)}
+    return sorted(ranked, key=costs.__getitem__)
 
 
 def bounds(trace: Trace, window_tokens: int) -> dict[str, tuple[float, ...]]:
@@ -364,10 +407,11 @@ _RECALL_RANKING: Final = RANKINGS["lexical"]
 class Eviction(Struct, frozen=True):
     """The result of a policy within a budget, over all needs of all traces.
 
-    ``survival`` is the mean share of a need's evidence that was present, ``full`` the share of needs with all of it,
-    ``regret`` the share of all pieces of evidence that were not present. These are ``None`` if nothing was needed.
-    ``with_search`` is whether a search at each need counts too, within the same budget; the counts are in the result
-    without one, and ``None`` here and for bounds.
+    ``survival`` is the mean, over the needs, of the share of a need's evidence that was present, ``regret`` the mean of
+    the share that was not, so both add up to 1; ``full`` is the share of needs with all of their evidence. These are
+    ``None`` if nothing was needed. ``with_search`` is whether a context of the same budget, with a search at each need,
+    is meant: its survival is an upper bound, because facts, notes, skills and the days above messages take room, too.
+    The counts are in the result without one, and ``None`` here and for bounds.
     """
 
     policy: str
@@ -385,54 +429,57 @@ class Eviction(Struct, frozen=True):
     with_search: bool = False
 
 
-def trace_of(embedded: EmbeddedCase, ranking: Ranking, policies: Sequence[Policy] = POLICIES) -> Trace:
+def trace_of(case: Case, policies: Sequence[Policy] = POLICIES) -> Trace:
     """Convert a case to pieces and needs; recalls and searches are computed as pieces arrive.
 
     Recalls, which search all earlier messages for each message of the user, are computed only if a policy needs them.
     """
-    case = embedded.case
     recalls = any(policy.order == "least recalled" for policy in policies)
     texts = TextIndex()
     seen: set[str] = set()
     pieces: list[Piece] = []
-    needs: list[Need] = []
-    waiting = _questions(embedded)
     for place, item in enumerate(case.items):
-        needs += [_need(embedded, texts, ranking, *each) for each in waiting.pop(place, ())]
         recalled = _recall_rows(texts, item.text) if recalls and item.role == "user" else ()
         words = set(keywords(item.text))
         news = len(words - seen) / len(words) if words else 0.0
         seen |= words
         pieces.append(Piece(item.tokens, item.role, item.call_ids, item.answers, item.pinned, news, recalled))
-        texts.add(
-            place,
-            RowText(item.text, item.session, item.occurred_ns),
-            keywords=tuple(words),
-            importance=IMPORTANCE,
-            accessed_ns=item.accessed_ns,
-        )
-    needs += [_need(embedded, texts, ranking, *each) for arrived in sorted(waiting) for each in waiting[arrived]]
-    return Trace(case.name, tuple(pieces), tuple(needs))
+        if recalls:
+            texts.add(
+                place,
+                RowText(item.text, item.session, item.occurred_ns),
+                keywords=tuple(words),
+                importance=IMPORTANCE,
+                accessed_ns=item.accessed_ns,
+            )
+    return Trace(case.name, tuple(pieces), tuple(_needs(case)))
 
 
-def _questions(embedded: EmbeddedCase) -> dict[int, list[tuple[CaseQuestion, Any]]]:
-    waiting: dict[int, list[tuple[CaseQuestion, Any]]] = {}
-    for question, vector in zip(embedded.case.questions, embedded.questions, strict=True):
+def _needs(case: Case) -> Iterator[Need]:
+    """Yield the questions that have evidence in the order in which they come up, each with what a context finds then.
+
+    A context searches what users and models said, by words, and shows it without calls.
+    """
+    index = MessageIndex()
+    rows = ((seq, item) for seq, item in enumerate(case.items, 1) if item.role in ROLES)
+    index.extend([MessageRow(seq, 0, case.name, ROLE_NUMBERS[item.role], item.text) for seq, item in rows])
+    for question in sorted(case.questions, key=lambda question: question.arrived):
         if question.evidence:
-            waiting.setdefault(question.arrived, []).append((question, vector))
-    return waiting
+            yield Need(question.arrived, _evidence(case, question), array("I", _ranked(case, index, question)))
 
 
-def _need(embedded: EmbeddedCase, texts: TextIndex, ranking: Ranking, question: CaseQuestion, vector: Any) -> Need:
-    cosine = embedded.items[: len(texts)] @ vector
-    now_ns = int(texts.accessed_ns.values.max(initial=0))
-    total, _ = texts.score(Query(text=question.text, ranking=ranking, now_ns=now_ns), cosine)
-    ranked = array("I", (row for row, _ in texts.best(total, min(len(texts), RANKED_MAX))))
-    units = embedded.case.units
-    evidence = question.evidence
-    if units is not None:
-        evidence = frozenset(place for place, unit in enumerate(units) if unit in question.evidence)
-    return Need(question.arrived, evidence, ranked)
+def _evidence(case: Case, question: CaseQuestion) -> frozenset[int]:
+    if case.units is None:
+        return question.evidence
+    return frozenset(place for place, unit in enumerate(case.units) if unit in question.evidence)
+
+
+def _ranked(case: Case, index: MessageIndex, question: CaseQuestion) -> Iterator[int]:
+    look = index.view(question.arrived)
+    mask = look.mask_without([(place + 1, 0) for place in question.own_places])
+    query = EarlierQuery(0, None, "", "", question.text, None, frozenset(), RANKED_MAX, None, opens=False)
+    ranked = (match.seq - 1 for match in matches([(look, mask)], query).found)
+    return (place for place in ranked if not case.items[place].call_ids)
 
 
 def _recall_rows(texts: TextIndex, text: str) -> tuple[int, ...]:
@@ -514,8 +561,10 @@ def _clear_gain(each: Eviction, fifo: Eviction) -> float:
 
 def _reason(each: Eviction, fifo: Eviction) -> str:
     regret, others = round(100 * (each.regret or 0.0)), round(100 * (fifo.regret or 0.0))
-    how = "was neither in the window nor found by a search" if each.with_search else "was not in the window"
-    loss = f"in {each.budget:,} tokens, {regret} % of what was needed later {how}"
+    share, how = f"{regret} %", "was not in the window"
+    if each.with_search:
+        share, how = f"at least {share}", "was neither in the window nor found by a search"
+    loss = f"in {each.budget:,} tokens, {share} of what was needed later {how}"
     return loss if each.policy == "fifo" else f"{loss}; with fifo, {others} %"
 
 
@@ -524,13 +573,11 @@ def _measure_policy(traces: Sequence[Trace], policy: Policy, budget: int) -> Ite
         outcomes = [replay(trace, policy, budget, with_search=with_search) for trace in traces]
         survived = [part for outcome in outcomes for part in outcome.survived]
         sizes = [tokens for outcome in outcomes for tokens in outcome.window_tokens]
-        needed = sum(outcome.needed for outcome in outcomes)
         yield Eviction(
             policy.name,
             budget,
             len(survived),
             *_survival(survived),
-            sum(outcome.regretted for outcome in outcomes) / needed if needed else None,
             sum(sizes) / len(sizes) if sizes else None,
             None if with_search else sum(outcome.evicted for outcome in outcomes),
             None if with_search else sum(outcome.broken for outcome in outcomes),
@@ -554,10 +601,11 @@ def _measure_bounds(traces: Sequence[Trace], budget: int) -> Iterator[Eviction]:
     best = [bounds(trace, budget) for trace in traces]
     for name in best[0] if best else ():
         survived = [part for each in best for part in each[name]]
-        yield Eviction(name, budget, len(survived), *_survival(survived), None, None, None, None, None, None)
+        yield Eviction(name, budget, len(survived), *_survival(survived), None, None, None, None, None)
 
 
-def _survival(survived: list[float]) -> tuple[float | None, Interval | None, float | None]:
+def _survival(survived: list[float]) -> tuple[float | None, Interval | None, float | None, float | None]:
     if not survived:
-        return None, None, None
-    return sum(survived) / len(survived), interval(survived), full_share(survived)
+        return None, None, None, None
+    mean = sum(survived) / len(survived)
+    return mean, interval(survived), full_share(survived), 1 - mean

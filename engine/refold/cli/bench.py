@@ -227,7 +227,8 @@ def eviction(data: Path, queries: Path | None, budgets: tuple[int, ...], names: 
     Rows "+ search" are an upper bound of what a context of that budget holds (memory.context): the newest messages of
     the window, and what a search for the question finds among the others, by words, which with the instructions takes
     at most half of the budget or what the window leaves of it, and at most 5,500 tokens. A store with facts, notes or
-    skills has less room for it; only a conversation opened with embed=True can find more, by meaning. No policy can beat the two clairvoyant rows, the first of which makes no search.
+    skills has less room for it; only a conversation opened with embed=True can find more, by meaning. No policy can
+    beat the two clairvoyant rows, the first of which makes no search.
 
     Two policies need a program's help, which no default loop gives: least-recalled assumes a recall of three messages
     for each message of the user, least-important a rating of each message by its share of new words. Without these,
@@ -251,7 +252,8 @@ def eviction(data: Path, queries: Path | None, budgets: tuple[int, ...], names: 
     with progress_bar("replaying") as progress:
         results = list(evictions(traces, budgets or BUDGETS, policies, progress))
     messages = sum(len(trace.pieces) for trace in traces)
-    document = {"data": data.name, "conversations": len(traces), "messages": messages, "evictions": results}
+    document: dict[str, Any] = {"data": data.name, "conversations": len(traces), "messages": messages}
+    document["evictions"] = results
     measured = {each.policy for each in results}
     assumed = {name: text for name, text in ASSUMPTIONS.items() if name in measured}
     document["assumptions"] = assumed

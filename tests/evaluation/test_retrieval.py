@@ -181,6 +181,20 @@ def test_a_question_comes_up_where_it_was_asked(
         assert len(answers(embed_cases([case], HashedEmbedder()), system)) == 1
 
 
+@pytest.mark.parametrize(("asked", "name", "arrived"), [(True, "b", 3), (False, "a", 2)])
+def test_a_question_that_a_fork_asked_comes_up_there(tmp_path: Path, asked: bool, name: str, arrived: int) -> None:
+    with Memory(tmp_path / "store") as memory:
+        chat = memory.conversation("a")
+        fact, _ = chat.append("user", "My cat is Ranga."), chat.append("assistant", "Nice.")
+        fork = chat.fork("b")
+        for text in ("It rains.", "My cat?" if asked else "Dogs?", "Ranga."):
+            fork.append("user", text)
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text(json.dumps({"query": "My cat?", "seqs": [fact.seq]}), encoding="utf-8")
+    (case,) = cases_of(tmp_path / "store", queries)
+    assert (case.name, [each.arrived for each in case.questions]) == (name, [arrived])
+
+
 @pytest.mark.parametrize("name", [None, "Ada"])
 def test_a_message_that_is_the_question_does_not_compete(tmp_path: Path, name: str | None) -> None:
     with Memory(tmp_path / "store") as memory:

@@ -411,6 +411,7 @@ def _make_query_cases(memory: Memory, path: Path) -> list[Case]:
     for where, query in _queries(path):
         if query.at is not None and not 0 < query.at <= memory.head:
             raise InvalidInput(f"{where}: at is {query.at}; give a seq of the log, from 1 to {memory.head}")
+        made: list[tuple[_Place, CaseQuestion]] = []
         for home, own in places_of.items():
             expected = query.project if home[0] == MEMORIES else query.conversation
             if (query.conversation is not None or query.project is not None) and expected != home[1]:
@@ -418,15 +419,17 @@ def _make_query_cases(memory: Memory, path: Path) -> list[Case]:
             seqs = {*query.seqs, *(ids[home].get(each, 0) for each in query.ids)}
             evidence = frozenset(own[seq] for seq in seqs if seq in own)
             if evidence and len(evidence) == len(seqs):
-                questions[home].append(_make_question(home, items[home], query, evidence, where))
-                break
-        else:
+                made.append((home, _make_question(home, items[home], query, evidence, where)))
+        if not made:
             named = query.conversation or query.project
             holder = "no conversation holds" if named is None else f"{named!r} does not hold"
             evidence_shown = f"seqs {list(query.seqs)} and ids {list(query.ids)} together"
             raise InvalidInput(
                 f"{where}: {holder} {evidence_shown}; give those of messages, or of memories of a project"
             )
+        # Forks share evidence: of those that have it, the first in which the question was asked, or else the first.
+        home, question = next((each for each in made if each[1].arrived < len(items[each[0]])), made[0])
+        questions[home].append(question)
     if not any(questions.values()):
         raise InvalidInput(f"{path} has no query; give a line of JSON for each")
     return [Case(*home, items[home], tuple(own)) for home, own in questions.items() if own]

@@ -14,7 +14,7 @@ from tests.rigs.history.record import LOOK_MESSAGES, Answer, Call, Fact, Look, W
 
 T = TypeVar("T")
 
-UNREACHABLE_SECONDS_MAX = 60
+UNREACHABLE_SECONDS_MAX = 120
 
 WINDOW_TOKENS = 4 * LOOK_MESSAGES
 """Every message is one token, so that windows evict and yet hold what a look shows."""

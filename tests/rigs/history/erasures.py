@@ -42,7 +42,7 @@ SURVIVOR_ANSWERS: Final = 3
 LOOPS_PER_STORE: Final = 5
 SILENCE_SECONDS: Final = 300
 """Between two lines a process may erase, close and open again. While servers fail, the erasure and the closing each ask
-them several times, for up to 15 s each, and opening is tried for 60 s."""
+them several times, for up to 15 s each, and opening is tried for 120 s."""
 STACKS_SECONDS: Final = 1.0
 """For writing the stacks of a process that is silent."""
 LAG_SECONDS: Final = 60.0

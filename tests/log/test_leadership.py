@@ -4,14 +4,19 @@ import signal
 import threading
 import time
 from contextlib import closing, suppress
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from refold import StoreUnreachable
 from refold.cli.cluster import NatsServers
+from refold.log import jetstream
 from refold.log.commits import AppendConflict, CommitLog, ConnectionLost
-from refold.log.leadership import LEASE_SECONDS, PAUSE_SECONDS, Cluster, Leadership, Peer
+from refold.log.jetstream import JetStreamCommits
+from refold.log.leadership import LEASE_SECONDS, PAUSE_SECONDS, SET_BACK_SECONDS, Cluster, Leadership, Peer
 from tests.support.commits import opened
 from tests.support.nats_servers import nats_servers
 
@@ -25,11 +30,11 @@ def led(leader: str = "a", since: str = "1", near: int = 2, of: int = 2) -> Clus
 
 def test_a_leader_is_asked_twice_and_then_believed_as_long_as_it_is_asked() -> None:
     leadership = Leadership()
-    assert leadership.retry_seconds(led(), 10.0, 10.01) == pytest.approx(PAUSE_SECONDS + 0.01)
-    assert leadership.retry_seconds(led(), 10.1, 10.11) == pytest.approx(PAUSE_SECONDS - 0.09)
-    assert not leadership.retry_seconds(led(), 10.3, 10.31)
-    assert not leadership.retry_seconds(led(), 10.3 + LEASE_SECONDS, 12)
-    assert leadership.retry_seconds(led(), 10.4 + 2 * LEASE_SECONDS, 14) > 0
+    assert leadership.retry_seconds(led(), 0, 10.0, 10.01) == pytest.approx(PAUSE_SECONDS + 0.01)
+    assert leadership.retry_seconds(led(), 0, 10.1, 10.11) == pytest.approx(PAUSE_SECONDS - 0.09)
+    assert not leadership.retry_seconds(led(), 0, 10.3, 10.31)
+    assert not leadership.retry_seconds(led(), 0, 10.3 + LEASE_SECONDS, 12)
+    assert leadership.retry_seconds(led(), 0, 10.4 + 2 * LEASE_SECONDS, 14) > 0
 
 
 @pytest.mark.parametrize(
@@ -46,10 +51,49 @@ def test_a_leader_is_asked_twice_and_then_believed_as_long_as_it_is_asked() -> N
 )
 def test_who_may_not_lead_any_more_is_asked_again(other: Cluster) -> None:
     leadership = Leadership()
-    leadership.retry_seconds(led(), 10.0, 10.0)
-    assert not leadership.retry_seconds(led(), 10.3, 10.3)
-    assert leadership.retry_seconds(other, 10.4, 10.4) > 0
-    assert leadership.retry_seconds(led(), 10.5, 10.5) > 0
+    leadership.retry_seconds(led(), 0, 10.0, 10.0)
+    assert not leadership.retry_seconds(led(), 0, 10.3, 10.3)
+    assert leadership.retry_seconds(other, 0, 10.4, 10.4) > 0
+    assert leadership.retry_seconds(led(), 0, 10.5, 10.5) > 0
+
+
+def test_one_that_lacks_what_was_seen_is_asked_again_before_it_is_believed() -> None:
+    leadership = Leadership()
+    leadership.retry_seconds(led(), 7, 10.0, 10.0)
+    assert not leadership.retry_seconds(led(), 8, 10.3, 10.3)
+    leadership.note(9)
+    leadership.note(6)
+    assert leadership.retry_seconds(led(), 8, 10.4, 10.4) > 0
+    assert not leadership.retry_seconds(led(), 9, 10.5, 10.5)
+    since = 10.5
+    for asked_at in (since + 0.1, since + 1, since + SET_BACK_SECONDS):
+        assert leadership.retry_seconds(led(), 5, asked_at, asked_at) > 0
+    assert leadership.retry_seconds(led("b"), 5, 13, 13) > 0
+    assert leadership.retry_seconds(led("b"), 5, 13.5, 13.5) > 0, "another leader has its own time to catch up"
+    for asked_at in (14.3, 15):
+        assert (leadership.retry_seconds(led("b"), 5, asked_at, asked_at) > 0) == (asked_at < 13 + SET_BACK_SECONDS)
+    assert not leadership.retry_seconds(led("b"), 5, 15.1, 15.1)
+
+
+def test_a_follower_that_is_ahead_of_its_leader_shows_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    with nats_servers(3) as servers, closing(_opened(servers.address("ahead"))) as commits:
+        assert isinstance(commits, JetStreamCommits)
+        numbers = [commits.append(before, b"some") for before in (0, 1, 2)]
+        assert numbers == [1, 2, 3]
+        decode, late = jetstream._INFO.decode, [3]
+
+        def decode_late(data: bytes) -> Any:
+            info = decode(data)
+            if late:
+                return msgspec.structs.replace(info, state=msgspec.structs.replace(info.state, last_seq=late.pop() - 1))
+            return info
+
+        monkeypatch.setattr(jetstream, "_INFO", SimpleNamespace(decode=decode_late))
+        assert commits.head() == 3
+        assert not late
+        late.append(3)
+        assert commits.read(3) == []
+        assert not late
 
 
 @pytest.mark.parametrize(("of", "majority"), [(2, 1), (4, 2)])

@@ -312,10 +312,10 @@ class JetStreamCommits:
             info = _INFO.decode(message.data)
             if info.error is not None:
                 errors.APIError.from_error(info.error)  # pyright: ignore[reportUnknownMemberType] - it raises
-            is_single = info.config.num_replicas == 1
-            seconds = 0.0 if is_single else leadership.retry_seconds(info.cluster, asked_at, time.monotonic())
+            is_single, last_seq, answered_at = info.config.num_replicas == 1, info.state.last_seq, time.monotonic()
+            seconds = 0.0 if is_single else leadership.retry_seconds(info.cluster, last_seq, asked_at, answered_at)
             if not seconds:
-                return info.state.last_seq
+                return last_seq
             if time.monotonic() > until:
                 raise errors.ServiceUnavailableError(description=f"no leader of {stream} is in touch with a majority")
             await asyncio.sleep(seconds)
@@ -325,7 +325,8 @@ class JetStreamCommits:
         return [] if self._is_missing else self._call(partial(self._read, after))
 
     async def _read(self, after: int) -> list[CommitBytes]:
-        until = time.monotonic() + _SECONDS
+        until, leadership = time.monotonic() + _SECONDS, self._leaderships[self._stream]
+        leadership.note(after)
         while True:
             page = await self._page(after)
             if page.commits:
@@ -341,6 +342,8 @@ class JetStreamCommits:
                 break
             await asyncio.sleep(0.005)
         self._firsts |= page.firsts
+        if page.commits:
+            leadership.note(page.commits[-1].number)
         return page.commits
 
     async def _page(self, after: int) -> _CommitPage:
@@ -460,7 +463,9 @@ class JetStreamCommits:
         if before:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
             headers["Nats-Expected-Last-Subject-Sequence-Subject"] = self._commit_subject(before)
-        return await self._publish(parts, headers)
+        number = await self._publish(parts, headers)
+        self._leaderships[self._stream].note(number)
+        return number
 
     def _commit_subject(self, link: bytes) -> str:
         return f"{self._subject}.{link[-_SUBJECT_BYTES:].hex() or 0}"

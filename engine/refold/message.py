@@ -46,6 +46,9 @@ WITHHELD_KEY: Final = "refold_withheld"
 Nothing is learnt or shown of them elsewhere.
 """
 
+HEARD_KEY: Final = "refold_heard"
+"""The metadata key of a user's message that the hooks have got, if they added nothing to it."""
+
 STOP_KEY: Final = "refold_stop_reason"
 """The metadata key of a reply's reason to end its turn, if a hook gave one."""
 
@@ -283,6 +286,17 @@ def replace_content(message: Message, event: MessageReplaced, stamp: Stamp) -> M
     if own.erased is not stamp.erased:
         own = msgspec.structs.replace(own, flags=own.flags ^ FLAG_ERASED)
     return Message(_with_content(event, pinned=message.pinned), own)
+
+
+def current_messages(events: Iterable[Recorded]) -> dict[int, Message]:
+    """Return the messages that events appended, by seq, with the contents that they have now; without erased ones."""
+    messages = dict[int, Message]()
+    for event, stamp in events:
+        if isinstance(event, MessageAppended):
+            messages[stamp.seq] = Message(event, stamp)
+        elif isinstance(event, MessageReplaced) and event.origin in messages:
+            messages[event.origin] = replace_content(messages[event.origin], event, stamp)
+    return {seq: message for seq, message in messages.items() if not message.erased}
 
 
 def with_preface(message: Message, text: str) -> Message:

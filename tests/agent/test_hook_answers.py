@@ -216,7 +216,7 @@ def test_what_a_message_recalls_is_bounded_and_listed_once(memory: Memory, caplo
     memory.hooks.register("user_message", lambda *_: UserMessageResult(memories=tuple(many)))
     AgentLoop(memory, memory.conversation("d"), Script(Reply("done"))).run("go")
     assert "over INJECTED_MEMORIES_COUNT_MAX = 1,000" in caplog.text
-    assert memory.conversation("d").window()[0].metadata is None
+    assert memory.conversation("d").window()[0].metadata == {"refold_heard": True}
 
 
 @pytest.mark.parametrize("way", ["kept", "erased", "replaced"])

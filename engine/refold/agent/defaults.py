@@ -26,7 +26,7 @@ from refold.memory.earlier import EarlierMessages
 from refold.memory.memory import Memory
 from refold.memory.project import Project
 from refold.memory.turns import without_withheld
-from refold.message import Message, MessageAppended, is_withheld, text_of
+from refold.message import Message, MessageAppended, current_messages, is_withheld, text_of
 from refold.results import Hit, SessionSummary
 from refold.text import contradiction, has_inside, is_unspaced, pluralize, short_words
 from refold.text import words as words_of
@@ -178,11 +178,7 @@ def record_session(context: HookContext, summary: SessionSummary) -> None:
     if not context.memory.settings.get("memory_enabled") or not summary.total_turns:
         return
     last = _last_episode_seq(context)
-    said = {
-        stamp.seq: Message(event, stamp)
-        for event, stamp in chat.events()
-        if isinstance(event, MessageAppended) and not stamp.erased
-    }
+    said = current_messages(chat.events())
     core, at = core_of(context.memory)
     home = chat.place[0]
     kept = core.part(EarlierMessages).past_seqs(core.branch, at, home, home, said)  # Of what no restore took back.

@@ -244,6 +244,10 @@ class Hooks:
         """Remove the hooks of a group, and return how many were registered."""
         return sum(self.unregister(point, hook) for point, hook in self._groups.pop(group, []))
 
+    def is_registered(self, point: str) -> bool:
+        """Return whether a point has any hook."""
+        return bool(self._hooks.get(point))
+
     def context(
         self,
         chat: Conversation,

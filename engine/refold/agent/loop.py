@@ -20,7 +20,8 @@ from refold import checks
 from refold.agent.arguments import decode_arguments
 from refold.agent.candidates import tokens_of
 from refold.agent.context import is_shown
-from refold.agent.hooks import Blocked, HookContext, Hooks
+from refold.agent.front_messages import NOTHING_LEFT, hear, is_heard
+from refold.agent.hooks import USER_MESSAGE, Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
 from refold.agent.recipe import ContextBudget
 from refold.agent.tools import OK, ToolResult, storable_text
@@ -50,7 +51,16 @@ from refold.memory.turns import (
     record_request,
     required_groups,
 )
-from refold.message import ORIGINAL_KEY, STOP_KEY, WITHHELD_KEY, Message, MessageAppended, is_withheld, text_of
+from refold.message import (
+    HEARD_KEY,
+    ORIGINAL_KEY,
+    STOP_KEY,
+    WITHHELD_KEY,
+    Message,
+    MessageAppended,
+    is_withheld,
+    text_of,
+)
 from refold.results import SessionSummary
 from refold.views.session import ToolExecuted
 from refold.views.window import WINDOW, WindowCleared
@@ -232,13 +242,13 @@ class AgentLoop:
         """Let the model answer a user message, with as many tool calls as it makes.
 
         The model is called at most `steps_count_max` times. A failing tool or hook is part of the session; an exception
-        of the model is raised, with everything before it recorded. Passing the same text again while it has no answer
-        does not repeat the message but resumes the turn. Raises `InvalidInput` for a blank text, and `LimitExceeded`
-        for one that does not fit the window; a tool result that does not fit beside it is replaced by an error that the
-        model sees. Calls that do not fit are not made and end the turn. A call that fails LOOP_FAILURES_COUNT_MAX times
-        in a turn with the same arguments ends the turn. So does an exception, including Ctrl-C, or an empty answer,
-        which is not recorded. The message then has no answer: `resume()` continues from there, and the notices of a
-        `run` with another text mention the message.
+        of the model is raised, with everything before it recorded. Passing a text that is there without an answer, from
+        a `run` or appended, does not repeat the message but resumes its turn. Raises `InvalidInput` for a blank text,
+        and `LimitExceeded` for one that does not fit the window; a tool result that does not fit beside it is replaced
+        by an error that the model sees. Calls that do not fit are not made and end the turn. A call that fails
+        LOOP_FAILURES_COUNT_MAX times in a turn with the same arguments ends the turn. So does an exception, including
+        Ctrl-C, or an empty answer, which is not recorded. The message then has no answer: `resume()` continues from
+        there, and the notices of a `run` with another text mention the message.
 
         While a turn runs in the conversation on another thread, the same text of the same user waits for it and returns
         its result, and any other raises `StoreBusy`. So does a wait of more than LOOP_WAIT_SECONDS_MAX, and each wait
@@ -308,24 +318,25 @@ class AgentLoop:
         unanswered = unanswered_message(self.chat)
         if question is not None:
             return self._result_of(question, unanswered) or self._resume(unanswered or question)
-        own = Question(self._context.user_name, text)
-        if request is None and unanswered is not None and own in _questions_of(unanswered):
+        if request is None and unanswered is not None and self._repeats(unanswered, text):
             return self._resume(unanswered)
         notices_before = len(self._context.notices)
         self._begin()
+        if unanswered is not None:
+            hear(self._hooks, self._context, unanswered, self._write)
+            unanswered = unanswered_message(self.chat)
         answer = self._hooks.fire_user_message(self._context, text)
         content = text if answer.modified_message is None else answer.modified_message
         if answer.stop_reason is not None or not content.strip():
             self._hooks.fire_deferred(self._context, ())
-            reason = answer.stop_reason or "a hook left nothing of the message"
+            reason = answer.stop_reason or NOTHING_LEFT
             return Turn("", 0, reason, notices=self.notices[notices_before:])
         if unanswered is not None:
-            quote = shorten(text_of(unanswered))
-            self._context.notify(
-                f"message {unanswered.seq} ({quote!r}) has no answer; resume() would have gone on with it"
-            )
+            self._mention(unanswered, "has no answer; resume() would have gone on with it")
         self._close_interrupted_calls()
         metadata = ({} if content == text else {ORIGINAL_KEY: text}) | (answer.metadata or {})
+        if not metadata and self._hooks.is_registered(USER_MESSAGE):
+            metadata = {HEARD_KEY: True}
         fields: dict[str, Any] = {"name": self._context.user_name, "metadata": metadata or None}
         message = self._append("user", content, must_fit=True, request=request, **fields)
         self._hooks.fire_deferred(self._context, [message])
@@ -334,9 +345,11 @@ class AgentLoop:
     def resume(self) -> Turn:
         """Continue a turn where it stopped because the model failed, the process ended, or a guard blocked.
 
-        Interrupted tool calls are answered from their records. If the turn still runs on another thread, waits for it
-        as `run` does, and returns its result; for another process it does not wait, so repeat a `run` with a
-        `request_id` by the same call. Raises `InvalidInput` if the last user message already has its answer.
+        Interrupted tool calls are answered from their records. A message that was appended without `run` begins its
+        turn: the hooks of `user_message` get it once, their results become part of it, and what they stop leaves the
+        window. If the turn still runs on another thread, waits for it as `run` does, and returns its result; for
+        another process it does not wait, so repeat a `run` with a `request_id` by the same call. Raises `InvalidInput`
+        if the last user message already has its answer.
         """
         return self._run_alone(_questions_of(self._open_message()), lambda: self._resume(self._open_message()))
 
@@ -352,13 +365,24 @@ class AgentLoop:
         self._close_interrupted_calls()
         if self._has_unseen_calls(message):
             return Turn("", 0, UNSEEN, notices=self.notices[notices_before:])
+        message, reason = hear(self._hooks, self._context, message, self._write)
+        if reason is not None:
+            return Turn("", 0, reason, notices=self.notices[notices_before:])
         return self._turn(message, notices_before)
+
+    def _repeats(self, message: Message, text: str) -> bool:
+        """Return whether an open message is what the user says; one that a front end appended may lack the name."""
+        is_nobodys = message.name is None and not is_heard(self.chat, message)
+        return Question(None if is_nobodys else self._context.user_name, text) in _questions_of(message)
 
     def _has_unseen_calls(self, question: Message) -> bool:
         """Return whether the newest calls of a turn have left the window, unless the host took them out."""
         events = self.chat.events(question.seq)
         group = newest_group(events, lambda _, stamp: stamp.cause == question.seq, _UNDOING)
         return bool(group) and not any(message.id in group for message in self.chat.window())
+
+    def _mention(self, message: Message, what: str) -> None:
+        self._context.notify(f"message {message.seq} ({shorten(text_of(message))!r}) {what}")
 
     def _begin(self) -> None:
         """Announce the session before its first message, even if the conversation already contains other events."""
@@ -382,8 +406,7 @@ class AgentLoop:
         self._stop_reason = turn.stop_reason
         later = unanswered_message(self.chat) if self._is_there(message) else None
         if later is not None and later.id != message.id:
-            quote = shorten(text_of(later))
-            self._context.notify(f"message {later.seq} ({quote!r}) came meanwhile; resume() goes on with it")
+            self._mention(later, "came meanwhile; resume() goes on with it")
         return replace(turn, usage=self._usage, notices=self.notices[notices_before:])
 
     def _answer(self, query: str) -> Turn:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from refold import Message, checks
 from refold.errors import EmbeddingMismatch, InvalidInput, LimitExceeded
 from refold.limits import DOCUMENT_BYTES_MAX
-from refold.message import INJECTED_KEY, ORIGINAL_KEY, WITHHELD_KEY
+from refold.message import HEARD_KEY, INJECTED_KEY, ORIGINAL_KEY, WITHHELD_KEY
 
 
 @contextmanager
@@ -292,7 +292,9 @@ EXCEPTIONS_KEY: Final = "openai_fields"
 COLLISIONS_KEY: Final = "message"
 """The metadata key of the message's fields that have the name of one that an importer, or a hook, adds."""
 
-_RESERVED: Final = frozenset((SOURCE_KEY, EXCEPTIONS_KEY, COLLISIONS_KEY, INJECTED_KEY, ORIGINAL_KEY, WITHHELD_KEY))
+_RESERVED: Final = frozenset(
+    (SOURCE_KEY, EXCEPTIONS_KEY, COLLISIONS_KEY, HEARD_KEY, INJECTED_KEY, ORIGINAL_KEY, WITHHELD_KEY)
+)
 
 
 def source_message(

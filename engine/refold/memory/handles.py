@@ -20,7 +20,7 @@ from refold.memory.conversation_handle import Claims, ConversationHandle
 from refold.memory.core import Core, Handle
 from refold.memory.options import MutationOptions, day_at, day_of, days_before, mutation, nanoseconds, parse_options
 from refold.memory.turns import open_turn_of
-from refold.message import Message, MessageAppended, is_withheld, text_of
+from refold.message import Message, MessageAppended, current_messages, is_withheld, text_of
 from refold.results import SessionSummary
 from refold.views.base import KeyedValues
 from refold.views.profile import JOURNAL, PROFILE, JournalAppended, Note, ProfileDeleted, ProfileSet
@@ -538,23 +538,22 @@ class SessionMemory(ConversationHandle):
 
     def summary(self, *, success: bool = True) -> SessionSummary:
         """Summarise the session for the hooks at its end; reads the whole stream."""
-        events = self._core.engine.reader.events(self._core.key(self._stream), 0, self._at)
-        appended = [(event, stamp.erased) for event, stamp in events if isinstance(event, MessageAppended)]
-        own = {event.id for event, _ in appended}
+        events = list(self._core.engine.reader.events(self._core.key(self._stream), 0, self._at))
+        appended = [event for event, _ in events if isinstance(event, MessageAppended)]
+        own = {event.id for event in appended}
+        current = current_messages(events).values()
 
         def query(state: State) -> SessionSummary:
             work = state.part(WORK)
             files = tuple((file.path, file.lines, file.size_bytes) for _, file in work.files.values())
             # Messages from a fork or an import, and uncommitted ones, are not events of the stream.
             inherited = [message.event for message in state.part(WINDOW).live() if message.event.id not in own]
-            messages = [*inherited, *(event for event, erased in appended if not erased)]
+            messages = [*inherited, *(message.event for message in current)]
             messages = [event for event in messages if not is_withheld(event)]
             texts = {
                 role: [text_of(event) for event in messages if event.role == role] for role in ("user", "assistant")
             }
-            count = sum(event.role == "user" for event, _ in appended) + sum(
-                event.role == "user" for event in inherited
-            )
+            count = sum(event.role == "user" for event in (*appended, *inherited))
             calls, session_id = dict(sorted(work.calls.items())), self._stream.partition("/")[2]
             task = work.task or next(filter(str.strip, texts["user"]), "")[:_SUMMARY_CHARS_MAX]
             outcome = next(filter(None, reversed(texts["assistant"])), "")[:_SUMMARY_CHARS_MAX]

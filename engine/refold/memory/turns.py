@@ -281,7 +281,7 @@ class Passage(NamedTuple):
     later: set[str]
     """The ids of the other messages after it; those of events after the head may be among them."""
 
-    def then(self, found: Message | None, seen: int, later: set[str]) -> "Passage":
+    def extend(self, found: Message | None, seen: int, later: set[str]) -> "Passage":
         """Return the passage with what was found after its head."""
         if found is not None:
             return self._replace(found=found, seen=seen, later=later)
@@ -317,7 +317,7 @@ def _find_newest(
     if known is None or known.erased != erased or not _only_appends(core, key, known, head):
         known = Passage(head, erased, *search(_events_backwards(core, stream, head)))
     else:
-        known = known.then(*search(_events(core, key, head, known.head)))._replace(head=head)
+        known = known.extend(*search(_events(core, key, head, known.head)))._replace(head=head)
     if len(passages) >= _PASSAGES_COUNT_MAX:
         passages.clear()
     passages[key] = known
@@ -327,7 +327,7 @@ def _find_newest(
     if any(isinstance(event, _UNDOING) for event, _ in pending):
         passage = Passage(head, erased, *search(chain(reversed(pending), _events_backwards(core, stream, head))))
     else:
-        passage = known.then(*search(reversed(pending)))
+        passage = known.extend(*search(reversed(pending)))
     return passage.question, passage.later
 
 

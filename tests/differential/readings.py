@@ -186,8 +186,8 @@ def request_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         misplaced = [_MISPLACED for _ in made] if role not in {"assistant", "tool", "function"} else []
         made += [[call["id"], call["function"]["name"]] for call in line["tool_calls"] or ()]
         calls = [[*call, None] for call in made if role == "assistant"]
-        says = content if isinstance(content, str) and content.strip() and role not in {"tool", "function"} else None
-        says = misplaced or says
+        is_said = isinstance(content, str) and content.strip() and role not in {"tool", "function"}
+        says = misplaced or (content if is_said else None)
         if calls or says:
             named = {} if line["name"] is None else {"name": line["name"]}
             turns.append(({"role": role, "content": says} | named, calls))

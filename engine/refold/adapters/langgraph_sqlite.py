@@ -57,7 +57,7 @@ class MigrationResult(Struct, frozen=True):
     """The items that were changed both in the file and here since they were taken, and stay as they are here."""
 
 
-class _Entry(NamedTuple):
+class _ImportedEntry(NamedTuple):
     """A checkpoint or an item of the file, and what became of it."""
 
     kind: Literal["checkpoint", "item", "known", "conflict"]
@@ -124,7 +124,7 @@ def migrate(
     )
 
 
-def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator[_Entry]:
+def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator[_ImportedEntry]:
     """Copy the checkpoints, each thread's in order."""
     serde = JsonPlusSerializer(__unpack_ext_hook__=_value)
     has_path = any(row[1] == "task_path" for row in connection.execute("PRAGMA table_info(writes)"))
@@ -151,7 +151,7 @@ def _checkpoints(connection: sqlite3.Connection, saver: RefoldSaver) -> Iterator
                     saver.put_writes(
                         config, [(row[2], serde.loads_typed((row[3], row[4]))) for row in group], task, path
                     )
-            yield _Entry("checkpoint" if is_new else "known", thread)
+            yield _ImportedEntry("checkpoint" if is_new else "known", thread)
 
 
 def _value(code: int, data: bytes) -> Any:
@@ -179,14 +179,14 @@ def _is_safe(code: int, data: bytes) -> bool:
     return True
 
 
-def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[_Entry]:
+def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[_ImportedEntry]:
     """Copy the items of a store."""
     has_ttl = any(row[1] == "ttl_minutes" for row in connection.execute("PRAGMA table_info(store)"))
     rows = connection.execute(_ITEMS.format(ttl="ttl_minutes" if has_ttl else "NULL"))
     for prefix, key, value, created, updated, ttl in rows:
         times = {"created_ns": _moment_ns(created), "updated_ns": _moment_ns(updated)}
         result = store.import_item(tuple(prefix.split(".")), key, json.loads(value), **times, ttl=ttl)
-        yield _Entry("item" if result == "taken" else result, f"{prefix}/{key}")
+        yield _ImportedEntry("item" if result == "taken" else result, f"{prefix}/{key}")
 
 
 def _moment_ns(text: str) -> int:

@@ -55,5 +55,6 @@ def health(engine: "Engine", max_lag_seconds: float) -> Health:
             break
     if problem == "unreadable":
         return Health(ok=False, problem=problem, message=message)
+    commits, seconds = engine.lag or (None, None)
     warning = warning_of_clock(engine.reader.time_ns, engine.reader.clock_ns())
-    return Health(not problem, problem, message, *(engine.lag or (None, None)), warning)
+    return Health(not problem, problem, message, commits, seconds, warning)

@@ -465,7 +465,7 @@ def _needs(case: Case) -> Iterator[Need]:
     index.extend([MessageRow(seq, 0, case.name, ROLE_NUMBERS[item.role], item.text) for seq, item in rows])
     for question in sorted(case.questions, key=lambda question: question.arrived):
         if question.evidence:
-            yield Need(question.arrived, _evidence(case, question), array("I", _ranked(case, index, question)))
+            yield Need(question.arrived, _evidence(case, question), array("I", _rank_places(case, index, question)))
 
 
 def _evidence(case: Case, question: CaseQuestion) -> frozenset[int]:
@@ -474,7 +474,7 @@ def _evidence(case: Case, question: CaseQuestion) -> frozenset[int]:
     return frozenset(place for place, unit in enumerate(case.units) if unit in question.evidence)
 
 
-def _ranked(case: Case, index: MessageIndex, question: CaseQuestion) -> Iterator[int]:
+def _rank_places(case: Case, index: MessageIndex, question: CaseQuestion) -> Iterator[int]:
     look = index.view(question.arrived)
     mask = look.mask_without([(place + 1, 0) for place in question.own_places])
     query = EarlierQuery(0, None, "", "", question.text, None, frozenset(), RANKED_MAX, None, opens=False)

@@ -302,7 +302,7 @@ def check_blocks(role: object, content: object) -> None:
         value = _row_of(block)[1](block)
         if value is None or (isinstance(value, ToolUse) and role != "assistant"):
             checks.invalid(
-                f"block {number} of content is {checks.brief(cast('object', given))}, which no provider takes in a "
+                f"block {number} of content is {checks.brief(given)}, which no provider takes in a "
                 f"message of role {checks.brief(role)}; give it as its provider has it, or as a text"
             )
 

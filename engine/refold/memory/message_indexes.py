@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ROLE_NUMBERS: Final = {role: number for number, role in enumerate(ROLES)}
+ROLE_NUMBERS: Final[Mapping[str, int]] = {role: number for number, role in enumerate(ROLES)}
 """The numbers of roles in an index."""
 
 _EMBEDDING: Final = frozenset((ConversationOpened, EmbeddingChanged, ForkDropped, Forked, Restored))

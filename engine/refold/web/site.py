@@ -58,7 +58,7 @@ class Site:
             yield self._skills
 
 
-class _Piece(NamedTuple):
+class _EventLines(NamedTuple):
     """What watchers are sent at once: the seqs of some events, their lines, and the lines as one text."""
 
     seqs: tuple[int, ...]
@@ -70,13 +70,13 @@ class _Piece(NamedTuple):
         return self.content if self.seqs[0] > position else b"".join(self.lines[bisect_right(self.seqs, position) :])
 
 
-class _Watcher:
+class _EventStream:
     """One stream: what it has still to send, and whether it must read the log because something is missing there."""
 
     __slots__ = ("is_behind", "is_over", "queue")
 
     def __init__(self, *, is_behind: bool) -> None:
-        self.queue: asyncio.Queue[_Piece | None] = asyncio.Queue(_QUEUED_COUNT_MAX)
+        self.queue: asyncio.Queue[_EventLines | None] = asyncio.Queue(_QUEUED_COUNT_MAX)
         self.is_behind = is_behind
         self.is_over = False
 
@@ -91,7 +91,7 @@ class Hub:
     def __init__(self, memory: Memory, encode: Callable[[Recorded], bytes]) -> None:
         self._memory, self._encode = memory, encode
         self._subscription: Subscription | None = None
-        self._watchers: set[_Watcher] = set()
+        self._watchers: set[_EventStream] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._lines: list[tuple[int, bytes]] = []
@@ -104,7 +104,7 @@ class Hub:
     async def pieces(self, after: int | None = None) -> AsyncGenerator[bytes]:
         """Yield the lines of events after a seq, or from now on; comments at first and while nothing happens."""
         self._loop = asyncio.get_running_loop()
-        watcher = _Watcher(is_behind=after is not None)
+        watcher = _EventStream(is_behind=after is not None)
         self._watchers.add(watcher)
         try:
             if self._subscription is None or not self._subscription.is_alive:
@@ -161,7 +161,7 @@ class Hub:
     def _flush(self) -> None:
         with self._lock:
             (seqs, lines), self._lines = zip(*self._lines, strict=True), []
-        piece = _Piece(seqs, lines, b"".join(lines))
+        piece = _EventLines(seqs, lines, b"".join(lines))
         for watcher in list(self._watchers):
             try:
                 watcher.queue.put_nowait(piece)

@@ -229,6 +229,28 @@ def test_a_long_memory_does_not_flood_a_search(memory: Memory) -> None:
     assert sum(len(row["content"]) for row in found["memories"]) <= 32_000
 
 
+def test_a_long_value_is_refused_and_what_is_kept_is_cut_where_it_is_read(memory: Memory) -> None:
+    call, head = caller(memory), memory.head
+    for name, fields in (("memory_write", {"action": "set"}), ("memory_set", {})):
+        refusal = call(name, **fields, key="log", value="x" * 310_000)
+        assert refusal.startswith("Error: invalid input: value is 310,000 characters, over 8,000; give what matters")
+        assert "key is 201 characters, over 200" in call(name, **fields, key="k" * 201, value="x")
+    assert "value is 8,001 characters" in call("memory_write", action="note", value="x" * 8_001)
+    assert memory.head == head
+    long = "INFO request served\n" * 400
+    for name, fields in (("memory_write", {"action": "set"}), ("memory_set", {})):
+        assert call(name, **fields, key="log", value=long)["value"] == f"{long[:200]}... (7,800 more characters)"
+    call("memory_write", action="note", value=long)
+    scratchpad = memory.conversation("A").scratchpad
+    assert scratchpad.get("log") == scratchpad.notes()[0] == long == memory.profile().get("log")
+    cut = f"{long[:2_000]}... (6,000 more characters)"
+    assert call("memory_read") == {"entries": {"log": cut}, "notes": [cut]}
+    assert call("memory_read", key="log") == {"key": "log", "value": long}
+    scratchpad.set("dump", "y" * 10_000)  # By the host, which has no such bound.
+    assert call("memory_read", key="dump")["value"].endswith("y... (2,000 more characters)")
+    assert call("memory_write", action="delete", key="k" * 201)["existed"] is False
+
+
 def test_a_search_of_the_conversation_does_not_find_searches(memory: Memory) -> None:
     chat = memory.conversation("A")
     chat.append("user", "The code of the garage gate is the year of the birth of grandpa.")

@@ -11,7 +11,13 @@ from refold.agent.tools import FunctionTool, ToolContext, ToolFailed, ToolRefuse
 from refold.entry import said_by
 from refold.errors import InvalidInput, LimitExceeded, NotFound
 from refold.fold import State
-from refold.limits import EXTRACTED_CHARS_MAX, MEMORIES_CHARS_DEFAULT, NOTES_CHARS_DEFAULT
+from refold.limits import (
+    EXTRACTED_CHARS_MAX,
+    MEMORIES_CHARS_DEFAULT,
+    NOTES_CHARS_DEFAULT,
+    PROFILE_CHARS_DEFAULT,
+    SCRATCHPAD_CHARS_DEFAULT,
+)
 from refold.memory.blocks import TextPart, ToolUse, parts_of
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
@@ -32,6 +38,8 @@ from refold.views.window import WINDOW
 # The order of checks, the texts and the shapes of results match what models and their prompts already know.
 
 # The fields that each action requires.
+_KEY_CHARS_MAX: Final = 200
+_ECHO_CHARS: Final = 200  # Of a value in the reply to the call that wrote it: the model has it already.
 _ACTIONS: Final = {"set": ("key", "value"), "note": ("value",), "delete": ("key",), "clear": ()}
 
 
@@ -47,12 +55,14 @@ def _write_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[s
             given = arguments.get(field)
             need = "" if given is None else f" as a string, not {checks.brief(given)}"
             checks.invalid(f"{action} requires '{field}'{need}")
+        if action != "delete":
+            _check_length(arguments[field], field, _KEY_CHARS_MAX if field == "key" else SCRATCHPAD_CHARS_DEFAULT)
     key, value, sources = arguments.get("key", ""), arguments.get("value", ""), context.sources(opens=False)
     result: dict[str, Any] = {"status": "ok", "action": action}
     match action:
         case "set":
             chat.scratchpad.set(key, value, sources=sources)
-            result |= {"key": key, "value": value}
+            result |= {"key": key, "value": _cut(value, _ECHO_CHARS)}
         case "note":
             chat.scratchpad.note(value, sources=sources)
         case "delete":
@@ -75,9 +85,18 @@ def _read_scratchpad(arguments: dict[str, Any], context: ToolContext) -> dict[st
     core, at = core_of(chat)
     context.cite(core.read(chat.place[0], entry_seqs, at))
     if key is None:
-        return chat.scratchpad.to_dict()
+        read = chat.scratchpad.to_dict()
+        entries = {each: _cut(value, EXTRACTED_CHARS_MAX) for each, value in read["entries"].items()}
+        return read | {"entries": entries, "notes": [_cut(note, EXTRACTED_CHARS_MAX) for note in read["notes"]]}
     value = chat.scratchpad.get(key) if key else None
-    return {"key": key, "value": value} | ({"message": "not found"} if value is None else {})
+    if value is None:
+        return {"key": key, "value": None, "message": "not found"}
+    return {"key": key, "value": _cut(value, SCRATCHPAD_CHARS_DEFAULT)}
+
+
+def _cut(text: str, chars: int) -> str:
+    """Return a text, or its beginning and how much was cut."""
+    return text if len(text) <= chars else f"{text[:chars]}... ({len(text) - chars:,} more characters)"
 
 
 def _read_board(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
@@ -153,9 +172,10 @@ _CHANGEABLE: Final = ("content", "category", "importance", "keywords")
 
 def _set_fact(arguments: dict[str, Any], context: ToolContext) -> dict[str, Any]:
     profile, value = context.memory.profile(context.profile_name), arguments["value"]
-    key = _fact_key(profile, _content(arguments, "key"))
+    _check_length(value, "value", PROFILE_CHARS_DEFAULT)
+    key = _fact_key(profile, _content(arguments, "key", _KEY_CHARS_MAX))
     profile.set(key, value, sources=context.sources())
-    return {"status": "ok", "key": key, "value": value}
+    return {"status": "ok", "key": key, "value": _cut(value, _ECHO_CHARS)}
 
 
 def _fact_key(profile: Profile, key: str) -> str:
@@ -232,12 +252,7 @@ def _rows(context: ToolContext, hits: Hits) -> dict[str, Any]:
 
 def fitting_texts(texts: Iterable[str]) -> list[str]:
     """Return as many of the first texts as a model is shown of a search, each of them cut if it is long."""
-    cut = [
-        text
-        if len(text) <= EXTRACTED_CHARS_MAX
-        else f"{text[:EXTRACTED_CHARS_MAX]}... ({len(text) - EXTRACTED_CHARS_MAX:,} more characters)"
-        for text in texts
-    ]
+    cut = [_cut(text, EXTRACTED_CHARS_MAX) for text in texts]
     return cut[: bisect_right(list(accumulate(map(len, cut))), MEMORIES_CHARS_DEFAULT)]
 
 
@@ -291,9 +306,14 @@ def _content(arguments: dict[str, Any], field: str, chars_max: int | None = None
     value: str = arguments[field]
     if not value.strip():
         checks.invalid(f"{field} must not be empty")
-    if chars_max is not None and len(value) > chars_max:
-        checks.invalid(f"{field} is {len(value):,} characters, over {chars_max:,}; give what matters of it, concisely")
+    if chars_max is not None:
+        _check_length(value, field, chars_max)
     return value
+
+
+def _check_length(value: str, field: str, chars_max: int) -> None:
+    if len(value) > chars_max:
+        checks.invalid(f"{field} is {len(value):,} characters, over {chars_max:,}; give what matters of it, concisely")
 
 
 def _memory_id(arguments: dict[str, Any], context: ToolContext) -> str:

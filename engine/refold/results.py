@@ -146,7 +146,7 @@ class Receipt(Struct, frozen=True):
     ``named`` are the streams whose names contain the given text; erase these themselves, for example with
     ``chat.erase()``. ``rewritten`` are the streams and paths of the files that had held it, and were written once more
     without that past. ``beyond_reach`` names places that no store can reach and where copies may be: a model was shown
-    the erased content in ``turns`` turns of ``conversations`` conversations.
+    the erased content in ``turns`` turns of ``conversations`` conversations, or what a context did not mask of it.
     """
 
     seqs: tuple[int, ...]

@@ -1108,3 +1108,32 @@ def test_the_subjects_of_a_text_are_found_in_linear_time() -> None:
     steps(10)
     few, many = steps(250), steps(1_000)
     assert many < 5 * few
+
+
+def test_a_context_that_masked_a_secret_did_not_show_it(memory: Memory) -> None:
+    chat = memory.conversation("s", project="shop/ada", window_tokens=200)
+    said = chat.append("user", "My gate code is 5512, and my gate is green.")
+    chat.append("assistant", "ok")
+    chat.append("user", "What is my gate code?")
+    early = memory.show(memory.context(chat, query="What is my gate code?"))
+    chat.append("assistant", "It is what you said.")
+    for number in range(40):
+        chat.append("user", f"filler {number} about the weather in Graz today")
+        chat.append("assistant", f"fine {number}")
+    question = "What is my gate code, and which color has the gate?"
+    chat.append("user", question)
+    late = memory.show(memory.context(chat, query=question, budget=2000))
+    assert "5512" not in repr(memory.rebuild(late).context.messages())
+    answer = chat.append("assistant", "I do not know it.")
+    (hidden,) = memory.why("5512", missing_from=late).of("hidden")
+    assert hidden.text == (
+        f"the context at seq {late} shows the message in its part messages, with [a door code, not shown] in place of "
+        "it: contexts mask secrets"
+    )
+    assert memory.why("5512", missing_from=early).of("shown")[-1].seq == early
+    assert [step.seq for step in memory.why("5512").of("shown")] == [early]
+    assert answer.seq not in [turn.answer for turn in memory.influence("5512").turns]
+    for shown in ("gate is green", said):
+        assert [step.seq for step in memory.why(shown).of("shown")] == [early, late]
+        assert answer.seq in [turn.answer for turn in memory.influence(shown).turns]
+        assert "shows it in its part messages" in memory.why(shown, missing_from=late).of("shown")[-1].text

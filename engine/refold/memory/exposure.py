@@ -1,6 +1,8 @@
 """Exposure: the contexts, recalls and windows in which a model saw something, and its answers."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from refold import checks, fold
@@ -28,7 +30,7 @@ from refold.memory.subjects import (
     stretches,
     subjects_of,
 )
-from refold.message import PROMPT_ROLES, TOOL_ROLES, MessageAppended, MessageReplaced
+from refold.message import PROMPT_ROLES, TOOL_ROLES, MessageAppended, MessageReplaced, text_of
 from refold.views.session import ContextShown
 from refold.views.skills import SkillLearned
 from refold.views.window import WINDOW, MessagesRecalled
@@ -38,6 +40,7 @@ _SHOWN_RANKING: Final = "shown"
 
 _CONVERSATION: Final = "conversation/"
 _FEW_EVENTS: Final = 4
+_MARK: Final = re.compile(r"\[[^\[\]\n]{1,80}, not shown\]")
 PARTS: Final = {
     "scratchpad": "scratchpad",
     "note": "scratchpad",
@@ -110,6 +113,10 @@ class Display(NamedTuple):
         count = len(self.plan.get("places", ()))
         return count > 0 and seq in self.event.sources[-count:]
 
+    def says(self, subject: Subject, seq: int) -> bool:
+        """Return whether it quotes a content of a message with the words in question, which can be a secret."""
+        return self.quotes(seq) and not masked_words(self.core, subject, seq)
+
     def replacement_of(self, subject: Subject) -> int:
         """Return the seq of the content that replaced a message's own, if that is what it quotes, else 0."""
         for seq in self.event.sources[len(self.event.sources) - len(self.plan.get("places", ())) :]:
@@ -133,7 +140,7 @@ class Display(NamedTuple):
             name = skill_name(self.core, subject)
             return name in [each for each, _, _ in self.skills] and name in self.list_skills()
         if subject.kind == "message":
-            return self.quotes(subject.seq) or self.asks(subject.key) or self._has_in_window(subject)
+            return self.says(subject, subject.seq) or self.asks(subject.key) or self._has_in_window(subject)
         if not event.names:  # It was erased: it may have shown everything there was, so it counts.
             return subject.seq <= event.origin
         subject = self.as_seen(subject)
@@ -187,6 +194,21 @@ class Display(NamedTuple):
         return context is None or subject.key in [message.id for message in context.window]
 
 
+def masked_words(core: Core, subject: Subject, seq: int) -> str:
+    """Return what an earlier message shows in place of the words in question, empty if it shows them.
+
+    Contexts mask the secrets of the messages that have left the window.
+    """
+    if not subject.text or subject.is_whole:
+        return ""
+    texts = [text_of(message) for message in messages_by(core.event(seq)) if message.id == subject.key]
+    with suppress(NotFound):
+        masked = [call_extension("mask_secrets", text) for text in texts if subject.text in text]
+        if masked and not any(subject.text in text for text in masked):
+            return ", ".join(dict.fromkeys(_MARK.findall("\n".join(masked)))) or "[not shown]"
+    return ""
+
+
 def skill_name(core: Core, subject: Subject) -> str:
     """Return the name under which a skill is selected and shown; a learned skill also has an id."""
     event = core.event(subject.seq).event if subject.seq else None
@@ -216,7 +238,11 @@ def exposures(core: Core, subject: Subject, at: int, known_stays: Iterable[Stay]
             for seq, each in quoting.items()
             if seq not in known and isinstance(each.event, ContextShown)
         ]
-        shown += [each for each, display in displays if any(map(display.quotes, contents)) or display.asks(subject.key)]
+        shown += [
+            each
+            for each, display in displays
+            if any(display.says(subject, content) for content in contents) or display.asks(subject.key)
+        ]
         recalls = core.events(EventFilter((), (MessagesRecalled,)), subject.stream, after=subject.seq, until=at)
         shown += [
             each for each in recalls if isinstance(each.event, MessagesRecalled) and subject.key in each.event.ids

@@ -9,6 +9,7 @@ _EXTENSIONS: Final[dict[str, tuple[str, str]]] = {
     "async_hooks": ("refold.agent.hooks", "async_hooks_of"),
     "context": ("refold.agent.context", "context"),
     "hooks": ("refold.agent.hooks", "Hooks"),
+    "mask_secrets": ("refold.agent.secrets", "mask_secrets"),
     "mirror": ("refold.mirror", "mirror_of"),
     "rebuild": ("refold.agent.rebuild", "rebuild"),
     "show": ("refold.agent.rebuild", "show"),

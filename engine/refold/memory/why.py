@@ -19,7 +19,7 @@ from refold.index.ranking import DEFAULT, ranking_of
 from refold.memory import messages
 from refold.memory.blame import KEY_KINDS, causes_of, origins, revisions, setter_of
 from refold.memory.core import Core
-from refold.memory.exposure import PARTS, Display, exposures, ground_of, skill_name
+from refold.memory.exposure import PARTS, Display, exposures, ground_of, masked_words, skill_name
 from refold.memory.extensions import call_extension
 from refold.memory.handles import Settings
 from refold.memory.options import conversation_id
@@ -553,6 +553,10 @@ def _context_absence(core: Core, subject: Subject, recorded: Recorded) -> Reason
     if part and display.shows(subject):
         rank = _rank_text(core, subject, display) if subject.kind == "memory" and display.event.query else ""
         return reason_of("shown", recorded, text=f"{where} shows it in its part {_part_of(subject, display)}{rank}")
+    if subject.kind == "message" and display.quotes(subject.seq):
+        marks = masked_words(core, subject, subject.seq)
+        text = f"{where} shows the message in its part messages, with {marks} in place of it: contexts mask secrets"
+        return reason_of("hidden", recorded, text=text)
     if subject.kind == "message" and (seq := display.replacement_of(subject)):
         return reason_of("shown", recorded, text=f"{where} shows the content of seq {seq} in its place")
     if subject.kind.startswith("board"):  # Its part is not searched for the text of one field.

@@ -391,6 +391,21 @@ def test_erasing_a_whole_stream_again_changes_nothing(memory: Memory, path: Path
     assert_sound(memory)
 
 
+def test_what_an_erasure_kept_is_taken_by_the_next_one(memory: Memory) -> None:
+    chat = memory.conversation("a")
+    seq = chat.append("assistant", None, tool_calls=[{"id": "call", "function": {"name": "f", "arguments": "{}"}}]).seq
+    kept = memory.project("p").add("It was learned there.", sources=[seq])
+    assert kept.seq not in chat.erase(derived="keep").derived
+    chat = memory.conversation(memory.conversations()[0])
+    head = memory.head
+    assert chat.erase(derived="keep").derived == ()
+    assert memory.head == head
+    assert chat.erase().derived == (kept.seq,)
+    head = memory.head
+    assert chat.erase().derived == ()
+    assert memory.head == head
+
+
 def test_many_streams_are_erased_at_once(memory: Memory, path: Path) -> None:
     project, secret = memory.project("shop/bob"), "Fern Road 12"
     for name in ("bob-1", "bob-2", "eve-1"):

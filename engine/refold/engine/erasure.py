@@ -430,7 +430,8 @@ def make_plan(reader: Reader, target: Target, *, derived: bool, forks: bool) -> 
     renamed = _family_of(reader, [*streams, *boards], bases, forks=forks) if derived else own
     mentioned = _mentions_of(reader, places) | _events_of(reader, {board.number for board in boards} | renamed - own)
     names = _new_names(reader, renamed)
-    seqs = {*target.seqs, *_events_of(reader, own & names.keys())}
+    seqs, done = {*target.seqs, *_events_of(reader, own & names.keys())}, _events_of(reader, own - names.keys())
+    seqs |= done.difference(unerased_seqs(reader, done))  # What was derived from these may have been kept.
     return _plan_events(reader, seqs, names, mentioned, bases, derived=derived, text=target.text)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from refold import Conversation, Memory
-from refold.agent import AgentLoop, Hooks, Reply, UserMessageResult, default_hooks, rerun
+from refold.agent import AgentLoop, HookContext, Hooks, Reply, UserMessageResult, default_hooks, rerun
 from refold.message import is_withheld
 from tests.agent.test_loop import Script
 from tests.agent.test_turns import Failing
@@ -145,7 +145,8 @@ def test_what_an_appended_message_asks_not_to_remember_is_withheld(memory: Memor
     assert "pregnant" not in repr(chat.session.summary())
     loop.end()
     other = memory.conversation("d", project="shop")
-    question = other.append("user", "Am I pregnant? What did we talk about last time?").content
+    question = "Am I pregnant? What did we talk about last time?"
+    other.append("user", question)
     assert "am pregnant" not in repr(memory.context(other, query=question).messages())
 
 
@@ -199,7 +200,12 @@ def test_the_same_words_of_another_user_are_another_message(memory: Memory) -> N
 
 def test_the_first_context_of_an_erased_message_is_not_made(memory: Memory) -> None:
     chat = opened(memory, "Hello!")
-    memory.hooks.register("user_message", lambda _, text: memory.erase([chat.window()[0].seq]) and text.upper())
+
+    def erase(_: HookContext, text: str) -> str:
+        memory.erase([chat.window()[0].seq])
+        return text.upper()
+
+    memory.hooks.register("user_message", erase)
     turn = AgentLoop(memory, chat, Script()).resume()
     assert turn.stop_reason is not None
     assert [message.content for message in chat.window()] == [None]

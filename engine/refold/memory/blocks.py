@@ -297,12 +297,13 @@ def is_readable(block: Block) -> bool:
 
 def check_blocks(role: object, content: object) -> None:
     """Raise ``InvalidInput`` for a block that no provider takes in a message of this role; ignore other content."""
-    for number, given in enumerate(cast("list[object]", content) if isinstance(content, list) else (), 1):
+    blocks = cast("list[object]", content) if isinstance(content, list) else []
+    for number, given in enumerate(blocks, 1):
         block = cast("Block", given) if isinstance(given, dict) else {}
         value = _row_of(block)[1](block)
         if value is None or (isinstance(value, ToolUse) and role != "assistant"):
             checks.invalid(
-                f"block {number} of content is {checks.brief(given)}, which no provider takes in a "
+                f"block {number} of content is {checks.brief(blocks[number - 1])}, which no provider takes in a "
                 f"message of role {checks.brief(role)}; give it as its provider has it, or as a text"
             )
 

@@ -101,8 +101,70 @@ def test_two_messages_at_once_get_one_answer_each(memory: Memory) -> None:
     assert (turn.text, turn.stop_reason) == ("It goes to Graz.", None)
     assert (later[0].text, later[0].stop_reason) == ("It goes to Linz.", None)
     assert unanswered_message(chat) is None
-    AgentLoop(memory, chat, first := Script(Reply("Yes."))).run("Both?")
-    assert [text for _, text in heard(first.asked[0])] == [GRAZ, "It goes to Graz.", LINZ, "It goes to Linz.", "Both?"]
+    AgentLoop(memory, chat, last := Script(Reply("Yes."))).run("Both?")
+    assert [text for _, text in heard(last.asked[0])] == [GRAZ, "It goes to Graz.", LINZ, "It goes to Linz.", "Both?"]
+    rebuilt(memory)
+
+
+def answer_both(memory: Memory, chat: Conversation) -> None:
+    """Append a message, and let another loop answer it and the one before."""
+    chat.append("user", LINZ)
+    assert AgentLoop(memory, chat, Script(Reply("To Linz, not to Graz."))).resume().text == "To Linz, not to Graz."
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("has_more", [True, False])
+def test_a_model_is_not_asked_again_once_another_loop_has_answered(memory: Memory, has_more: bool) -> None:
+    chat = memory.conversation("c")
+
+    def answer(*_: Any) -> str:
+        answer_both(memory, chat)
+        if has_more:
+            chat.append("user", WIEN)
+        return "shipped"
+
+    memory.tools.register(FunctionTool("ship", "d", {}, answer))
+    model = Script(call("ship"), Reply("It goes to Graz."))
+    turn = AgentLoop(memory, chat, model).run(GRAZ)
+    assert turn.stop_reason is not None
+    assert turn.stop_reason.startswith("the message was answered")
+    assert len(model.asked) == 1
+    assert [content for role, content in said(chat) if role == "assistant"] == [None, "To Linz, not to Graz."]
+    later = unanswered_message(chat)
+    assert (later is not None and later.content == WIEN) is has_more
+    for form in ("anthropic", "gemini", "openai", "ollama"):
+        last = memory.context(chat).messages(form)[-1]["role"]
+        assert not has_more or last == "user"
+    rebuilt(memory)
+    assert_sound(memory)
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("saw_both", [True, False])
+def test_a_reply_is_no_second_answer_to_what_its_model_saw(memory: Memory, saw_both: bool) -> None:
+    chat = memory.conversation("c")
+    other = Script(Reply("To Linz, not to Graz."))
+
+    def append(*_: Any) -> str:
+        chat.append("user", LINZ)
+        return "shipped"
+
+    def answer() -> None:
+        if not saw_both:
+            append()
+        assert AgentLoop(memory, chat, other).resume().text == "To Linz, not to Graz."
+
+    memory.tools.register(FunctionTool("ship", "d", {}, append))
+    first = [call("ship")] if saw_both else []
+    model = Interrupted([*([lambda: None] if saw_both else []), answer], *first, Reply("It goes to Graz."))
+    turn = AgentLoop(memory, chat, model).run(GRAZ)
+    assert (turn.stop_reason is not None) is saw_both
+    answers = [content for role, content in said(chat) if role == "assistant" and content]
+    assert answers == ["To Linz, not to Graz.", *([] if saw_both else ["It goes to Graz."])]
+    assert unanswered_message(chat) is None
+    shown = [text for role, text in heard(memory.context(chat).messages()) if role in ("user", "assistant") and text]
+    answer_of_both = [GRAZ, LINZ, "To Linz, not to Graz."]
+    assert shown == (answer_of_both if saw_both else [GRAZ, "It goes to Graz.", LINZ, "To Linz, not to Graz."])
     rebuilt(memory)
 
 
@@ -135,6 +197,47 @@ with Memory(sys.argv[1]) as memory:
     turn = AgentLoop(memory, memory.conversation("c"), Waiting()).run("Stop, ship it to Linz!")
     print(turn.text, turn.stop_reason, flush=True)
 """
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_reply_answers_what_its_own_model_saw_whatever_other_loops_show(memory: Memory, is_late: bool) -> None:
+    chat = memory.conversation("c")
+
+    def stop(*_: Any) -> str:
+        chat.append("user", LINZ)
+        if not is_late:
+            raise KeyboardInterrupt
+        return "shipped"
+
+    def resume() -> None:
+        """Call a tool for the first message, and die: in the tool, or when the second step has shown the later one."""
+        end = Interrupted([lambda: None, lambda: end.asked[9]], call("ship"))
+        with pytest.raises((KeyboardInterrupt, IndexError)):
+            AgentLoop(memory, chat, end).resume()
+
+    memory.tools.register(FunctionTool("ship", "d", {}, stop))
+    model = Interrupted([resume], Reply("It goes to Graz."))
+    turn = AgentLoop(memory, chat, model).run(GRAZ)
+    later = unanswered_message(chat)
+    assert later is not None
+    assert later.content == LINZ
+    assert turn.notices == (f"message {later.seq} ({LINZ!r}) came meanwhile; resume() goes on with it",)
+    answer = next(message for message in chat.window() if message.content == "It goes to Graz.")
+    own = memory.rebuild(answer.seq)
+    assert own.matches
+    assert [message.content for message in own.context.window] == [GRAZ]
+    assert [step.seq for step in memory.why(answer).of("source")][:1] == [own.seq]
+    assert [step.seq for step in memory.why(answer).of("cause")] == [chat.window()[0].seq]
+    assert answer.seq not in [each.answer for each in memory.influence(later).turns]
+    assert answer.seq in [each.answer for each in memory.influence(chat.window()[0]).turns]
+    last = Script(Reply("It goes to Linz."))
+    assert AgentLoop(memory, chat, last).resume().text == "It goes to Linz."
+    roles = [role for role, _ in heard(last.asked[0])]
+    assert roles == ["user", "assistant", "tool", "assistant", "user"]
+    assert unanswered_message(chat) is None
+    rebuilt(memory)
+    assert_sound(memory)
 
 
 def test_two_processes_answer_one_message_each(tmp_path: Path) -> None:
@@ -300,7 +403,7 @@ def test_providers_get_a_message_of_the_user_last(memory: Memory) -> None:
         "openai": ["user", "assistant", "user"],
         "ollama": ["user", "assistant", "user"],
     }.items():
-        rendered = context.messages(form)  # type: ignore[arg-type]
+        rendered = context.messages(form)
         assert [each["role"] for each in rendered if each["role"] != "system"] == roles
 
 

@@ -9,18 +9,31 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from refold.agent.hooks import USER_MESSAGE, HookContext, Hooks
+from refold.agent.turn_lock import Question
 from refold.errors import NotFound, StoreBusy
 from refold.limits import LOOP_WAIT_SECONDS_MAX
 from refold.log.reservation import Reservation
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.turns import is_answer, is_question, open_turn_of
-from refold.message import HEARD_KEY, INJECTED_KEY, ORIGINAL_KEY, WITHHELD_KEY, Message, text_of
+from refold.message import HEARD_KEY, INJECTED_KEY, ORIGINAL_KEY, WITHHELD_KEY, Message, is_withheld, text_of
 from refold.views.window import WINDOW
 
 NOTHING_LEFT: Final = "a hook left nothing of the message"
 _MARKS: Final = frozenset((HEARD_KEY, INJECTED_KEY, ORIGINAL_KEY, WITHHELD_KEY))
 _POLL_SECONDS: Final = 0.05
+
+
+def questions_of(message: Message) -> list[Question]:
+    """Return who asks what in a user message, and what the user said originally if a hook changed it."""
+    original = (message.metadata or {}).get(ORIGINAL_KEY)
+    texts = [text_of(message), original] if isinstance(original, str) else [text_of(message)]
+    return [Question(message.name, text) for text in texts]
+
+
+def withheld_with(message: Message) -> dict[str, Any]:
+    """Return the metadata of what answers a message: if that is withheld, so is this, even after it was erased."""
+    return {WITHHELD_KEY: True} if is_withheld(message) else {}
 
 
 def is_heard(chat: Conversation, message: Message) -> bool:

@@ -6,9 +6,9 @@ call, and the context shown to the model. `refold.agent.rerun` feeds them to the
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from itertools import chain, count
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from itertools import chain, count, takewhile
 from types import NoneType
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
@@ -20,7 +20,7 @@ from refold import checks
 from refold.agent.arguments import decode_arguments
 from refold.agent.candidates import tokens_of
 from refold.agent.context import is_shown
-from refold.agent.front_messages import NOTHING_LEFT, hear, is_heard
+from refold.agent.front_messages import NOTHING_LEFT, hear, is_heard, questions_of, withheld_with
 from refold.agent.hooks import USER_MESSAGE, Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
 from refold.agent.recipe import ContextBudget
@@ -48,6 +48,7 @@ from refold.memory.turns import (
     is_question,
     newest_group,
     open_turn_of,
+    question_seq,
     record_request,
     required_groups,
 )
@@ -55,10 +56,8 @@ from refold.message import (
     HEARD_KEY,
     ORIGINAL_KEY,
     STOP_KEY,
-    WITHHELD_KEY,
     Message,
     MessageAppended,
-    is_withheld,
     text_of,
 )
 from refold.results import SessionSummary
@@ -253,9 +252,9 @@ class AgentLoop:
         While a turn runs in the conversation on another thread, the same text of the same user waits for it and returns
         its result, and any other raises `StoreBusy`. So does a wait of more than LOOP_WAIT_SECONDS_MAX, and each wait
         of a tool or a hook, since two turns could wait for each other. Other processes are not waited for, except as
-        below: a turn notices before it records a reply that its message was answered there, erased or taken back; it
-        then ends, and records nothing more. A reply answers the messages that the model was shown: one that came later
-        stays open, for the turn that it began or for `resume()`.
+        below: a turn notices before it asks the model, runs a tool or records a reply that its message was answered
+        there, erased or taken back; it then ends, and records no reply. A reply answers the messages that the model was
+        shown: one that came later stays open, for the turn that it began or for `resume()`.
 
         With a `request_id`, repeating the call is safe, also after a restart: the message is appended once; a turn
         without an answer goes on where it stopped, and no call with a recorded result is made again; of a turn with an
@@ -295,9 +294,11 @@ class AgentLoop:
 
         The caller looks for the unanswered message first: an answer that comes later is found here.
         """
-        steps = 0
+        steps, (core, _) = 0, core_of(self.chat)
         for event, stamp in self.chat.events(question.seq):
-            if stamp.cause == question.seq and isinstance(event, MessageAppended) and event.role == "assistant":
+            if not isinstance(event, MessageAppended) or event.role != "assistant":
+                continue
+            if question_seq(core, stamp) == question.seq:
                 steps += 1
                 answer = Message(event, stamp)
                 if is_answer(answer):
@@ -351,7 +352,7 @@ class AgentLoop:
         another process it does not wait, so repeat a `run` with a `request_id` by the same call. Raises `InvalidInput`
         if the last user message already has its answer.
         """
-        return self._run_alone(_questions_of(self._open_message()), lambda: self._resume(self._open_message()))
+        return self._run_alone(questions_of(self._open_message()), lambda: self._resume(self._open_message()))
 
     def _open_message(self) -> Message:
         message = unanswered_message(self.chat)
@@ -373,12 +374,13 @@ class AgentLoop:
     def _repeats(self, message: Message, text: str) -> bool:
         """Return whether an open message is what the user says; one that a front end appended may lack the name."""
         is_nobodys = message.name is None and not is_heard(self.chat, message)
-        return Question(None if is_nobodys else self._context.user_name, text) in _questions_of(message)
+        return Question(None if is_nobodys else self._context.user_name, text) in questions_of(message)
 
     def _has_unseen_calls(self, question: Message) -> bool:
         """Return whether the newest calls of a turn have left the window, unless the host took them out."""
         events = self.chat.events(question.seq)
-        group = newest_group(events, lambda _, stamp: stamp.cause == question.seq, _UNDOING)
+        core, _ = core_of(self.chat)
+        group = newest_group(events, lambda _, stamp: question_seq(core, stamp) == question.seq, _UNDOING)
         return bool(group) and not any(message.id in group for message in self.chat.window())
 
     def _mention(self, message: Message, what: str) -> None:
@@ -435,14 +437,17 @@ class AgentLoop:
         reason = f"the model called tools in each of {self._steps_count_max} steps"
         return Turn(reply.text or "", self._steps_count_max, reason)
 
-    def _check_open(self) -> None:
+    def _check_open(self, shown: int = 0) -> None:
         """Raise `TurnOver` if the turn was cancelled, or its question is gone or has an answer."""
-        reason = CANCELLED if self._is_cancelled is not None and self._is_cancelled() else self._reason_to_end()
+        reason = CANCELLED if self._is_cancelled is not None and self._is_cancelled() else self._reason_to_end(shown)
         if reason is not None:
             raise TurnOver(reason)
 
-    def _reason_to_end(self) -> str | None:
-        """Return why the question of this turn takes no answer any more, or `None`."""
+    def _reason_to_end(self, shown: int = 0) -> str | None:
+        """Return why the question of this turn takes no answer any more, or `None`.
+
+        A reply whose model was `shown` a context comes before the questions after that, and so before their answers.
+        """
         question = self._question
         if question is None or not self._is_there(question):
             return GONE
@@ -451,8 +456,10 @@ class AgentLoop:
         place = next((place for place, each in enumerate(turn.messages) if each.id == question.id), None)
         if place is None:  # Taken back; or evicted, and followed by an answer or by another message of the user.
             return ANSWERED if turn.question is None else None
-        following = next((each for each in turn.messages[place + 1 :] if is_question(each) or is_answer(each)), None)
-        return ANSWERED if following is not None and is_answer(following) else None
+        later: Iterable[Message] = turn.messages[place + 1 :]
+        if shown:
+            later = takewhile(lambda each: not is_question(each) or each.stamp.seq <= shown, later)
+        return ANSWERED if any(map(is_answer, later)) else None
 
     def _is_there(self, question: Message) -> bool:
         """Return whether a message was neither erased nor dropped with its conversation."""
@@ -496,14 +503,14 @@ class AgentLoop:
             budget=self._budget,
         )
         self._check_open()
-        self.memory.show(context)
+        shown = self.memory.show(context)
         messages = self._hooks.fire_before_llm(self._context, context.messages())
         self._check_open()
         reply = _storable_reply(self._model.reply(messages, self.memory.tools.to_openai()))
         if reply.usage is not None:
             total, usage = self._usage, reply.usage
             self._usage = Usage(total.input_tokens + usage.input_tokens, total.output_tokens + usage.output_tokens)
-        self._check_open()
+        self._check_open(shown)
         replied = replace(self._context, calls=reply.calls, usage=reply.usage)
         after = self._hooks.fire_after_llm(replied, reply.text or "")
         text = reply.text if after.replacement_text is None else after.replacement_text
@@ -511,9 +518,11 @@ class AgentLoop:
         if not calls and not (text or "").strip():
             return ModelReply(Reply(text), None, after.block_reason or EMPTY)
         metadata = {} if after.block_reason is None else {STOP_KEY: after.block_reason}
-        metadata |= {} if self._question is None else _withheld_with(self._question)
+        metadata |= {} if self._question is None else withheld_with(self._question)
         try:
-            message = self._append("assistant", text, calls=calls, must_fit=bool(calls), metadata=metadata or None)
+            message = self._append(
+                "assistant", text, calls=calls, must_fit=bool(calls), shown=shown, metadata=metadata or None
+            )
         except LimitExceeded:
             return ModelReply(Reply(text), None, TOO_LONG)
         return ModelReply(Reply(text, calls_of(message.tool_calls)), message, after.block_reason)
@@ -606,25 +615,27 @@ class AgentLoop:
         calls: Sequence[Call] = (),
         must_fit: bool = False,
         request: Request | None = None,
+        shown: int | None = None,
         **fields: Any,
     ) -> Message:
         """Append a message, and fire the hooks for the messages that it evicts.
 
         A message that does not fit the window would be evicted at once together with all others. If it ``must_fit``,
         nothing is appended and `LimitExceeded` is raised instead. A ``request`` whose message another process has
-        appended meanwhile appends nothing.
+        appended meanwhile appends nothing. The cause of a reply is the context that the model was ``shown``.
         """
         core, _ = core_of(self.chat)
 
         def append() -> Message:
-            if self._question is not None:
-                self._check_open()
+            if shown is not None:
+                self._check_open(shown)
             if calls:
                 fields["tool_calls"] = _render_calls(calls, self.chat.window())
             earlier = None if request is None else find_question(core, request)
             if earlier is not None:
                 return earlier
-            message = self.chat.append(role, content, **fields)
+            with self.memory.acting(role, cause=shown) if shown is not None else nullcontext():
+                message = self.chat.append(role, content, **fields)
             if request is not None:
                 record_request(core, request)
             if must_fit:
@@ -685,7 +696,7 @@ class AgentLoop:
     def _answer_in_window(
         self, caller: Message, call: Call, output: str, sources: Sequence[Any] = (), *, must_fit: bool = False
     ) -> None:
-        metadata = _withheld_with(caller) or None
+        metadata = withheld_with(caller) or None
 
         def write() -> Message | None:
             self._check_there()
@@ -730,18 +741,6 @@ def _check(memory: object, chat: object, model: object) -> None:
         )
     if inspect.iscoroutinefunction(cast("Any", model).reply):
         checks.invalid(_ASYNC_REPLY)
-
-
-def _questions_of(message: Message) -> list[Question]:
-    """Return who asks what in a user message, and what the user said originally if a hook changed it."""
-    original = (message.metadata or {}).get(ORIGINAL_KEY)
-    texts = [text_of(message), original] if isinstance(original, str) else [text_of(message)]
-    return [Question(message.name, text) for text in texts]
-
-
-def _withheld_with(message: Message) -> dict[str, Any]:
-    """Return the metadata of what answers a message: if that is withheld, so is this, even after it was erased."""
-    return {WITHHELD_KEY: True} if is_withheld(message) else {}
 
 
 def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:

@@ -181,7 +181,7 @@ class _Rerun(AgentLoop):
         with self._acting(self._next):
             return super()._write(write)
 
-    def _check_open(self) -> None:
+    def _check_open(self, shown: int = 0) -> None:
         """Go on as far as the record goes."""
 
     def _check_fit(self, message: Message) -> None:

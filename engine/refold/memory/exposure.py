@@ -30,6 +30,7 @@ from refold.memory.subjects import (
     stretches,
     subjects_of,
 )
+from refold.memory.turns import context_of
 from refold.message import PROMPT_ROLES, TOOL_ROLES, MessageAppended, MessageReplaced, text_of
 from refold.views.session import ContextShown
 from refold.views.skills import SkillLearned
@@ -336,7 +337,7 @@ def _turns(core: Core, subjects: Collection[Subject], at: int) -> Iterator[tuple
         if not 0 < begin <= seq or 0 < answer <= seq:  # Otherwise the answer is the same as for the showing before.
             answer = _answer_after(core, stream, seq, at)
             answers[stream] = seq, answer
-        yield stream.removeprefix(_CONVERSATION), answer, seq
+        yield stream.removeprefix(_CONVERSATION), _answer_to(core, stream, seq, answer, at), seq
     for subject in subjects:
         if subject.kind == "message":
             messages.setdefault(subject.stream, []).append(subject)
@@ -418,7 +419,7 @@ def _window_turns(core: Core, stream: str, subjects: Collection[Subject], at: in
                 elif isinstance(event, MessageReplaced):
                     is_said = keeps_words(core, subject, stamp.seq) if event.id == subject.key else is_said
                 elif isinstance(event, MessageAppended) and event.role == "assistant":
-                    if is_said and not is_shown_apart:
+                    if is_said and not is_shown_apart and context_of(core, stamp) is None:
                         yield stamp.seq
                     is_shown_apart = False
 
@@ -454,6 +455,18 @@ def _answer_after(core: Core, stream: str, seq: int, at: int) -> int:
     return next((s.seq for e, s in events if isinstance(e, MessageAppended) and e.role == "assistant"), 0)
 
 
+def _answer_to(core: Core, stream: str, seq: int, first: int, at: int) -> int:
+    """Return the answer to what was shown at a seq: the first one after it, unless that was made from another context.
+
+    Several processes can think at the same time.
+    """
+    context = context_of(core, core.event(first).stamp) if first else None
+    if context is None or context.stamp.seq == seq or not isinstance(core.event(seq).event, ContextShown):
+        return first
+    later = core.events(EventFilter((), (MessageAppended,)), stream, after=first, until=at)
+    return next((stamp.seq for _, stamp in later if stamp.cause == seq), 0)
+
+
 class Ground(NamedTuple):
     """What an answer was made from: the context that the model was given, and the results of tools in its turn."""
 
@@ -464,7 +477,7 @@ class Ground(NamedTuple):
 
 def ground_of(core: Core, answer: Recorded) -> Ground:
     """Return what an answer of the assistant was made from; a turn begins with the user's last own message."""
-    context: Recorded | None = None
+    context = context_of(core, answer.stamp)
     results: list[Recorded] = []
     is_in_step = is_in_turn = True
     sought = EventFilter((), (ContextShown, MessageAppended))

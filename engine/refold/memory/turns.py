@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain, takewhile
+from operator import is_not
 from typing import Final, NamedTuple
 
 from refold.engine import batch as batches
@@ -27,9 +28,7 @@ from refold.views.session import ContextShown
 from refold.views.window import WINDOW, MessagePinned, MessageRemoved, WindowCleared
 
 _TYPES: Final = (MessageAppended, MessageRemoved, WindowCleared, StateImported, Forked, Restored, ForkDropped)
-_STEP_TYPES: Final = (MessageAppended, ContextShown)
 _PASSAGES_COUNT_MAX: Final = 64  # Conversations in a turn longer than their window whose passages are kept.
-_CONTEXTS_COUNT_MAX: Final = 1_024  # Answers that came after a later question whose contexts are kept.
 _BEGINS: Final = (WindowCleared, StateImported, Forked, Restored, ForkDropped)  # No window holds what came before.
 _UNDOING: Final = (*_BEGINS, MessageRemoved, MessageReplaced)
 _SPAN_EVENTS: Final = 64  # Events of the log to read at first; the next span is twice as long.
@@ -143,7 +142,8 @@ def open_turn_of(core: Core, stream: str, at: int | None) -> OpenTurn:
     """Return the turn that a conversation is in.
 
     The question is the newest user message, and ``None`` once it has an answer or was erased. The answer of a loop,
-    which has a cause, does not answer what came after the context that it was shown; any other answers all before it.
+    whose cause is the context that its model was shown, does not answer what came after that; any other answers all
+    before it.
     Messages that were taken out of the window, instead of being evicted, do not count. If the window does not show the
     question, the log is read backwards as far as the turn goes.
     """
@@ -171,7 +171,7 @@ def _by_turns(core: Core, messages: list[Message]) -> list[Message]:
             late.append(message)
     for answer in late:
         seen = _seen_seq(core, answer)
-        before = list(takewhile(lambda each, answer=answer: each is not answer, ordered))
+        before = list(takewhile(partial(is_not, answer), ordered))
         unseen = (place for place, each in enumerate(before) if is_question(each) and each.stamp.seq > seen)
         place = next(unseen, len(before)) if seen else len(before)
         ordered = [*before[:place], answer, *before[place:], *ordered[len(before) + 1 :]]
@@ -185,34 +185,21 @@ def _reaches(live: Sequence[Message], cause: int) -> bool:
     )
 
 
-def _seqs_by_answer(_: Core) -> dict[int, int]:
-    return {}
+def context_of(core: Core, reply: Stamp) -> Recorded | None:
+    """Return the context that the model was shown for a reply; ``None`` if no loop recorded the reply."""
+    recorded = core.event(reply.cause) if reply.cause > 0 else None
+    return recorded if recorded is not None and isinstance(recorded.event, ContextShown) else None
+
+
+def question_seq(core: Core, reply: Stamp) -> int:
+    """Return the seq of the question in whose turn a loop recorded a reply, 0 if there is none."""
+    context = context_of(core, reply)
+    return reply.cause if context is None else context.stamp.cause
 
 
 def _seen_seq(core: Core, answer: Message) -> int:
-    """Return the seq up to which the model had seen the log when it gave an answer; 0 if no loop recorded it.
-
-    If several processes showed contexts for one step of a turn, it is the first of them.
-    """
-    stamp = answer.stamp
-    if stamp.seq < 0 or not stamp.cause:
-        return 0
-    known = core.part(_seqs_by_answer)
-    if stamp.seq in known:
-        return known[stamp.seq]
-    seen = 0
-    steps = EventFilter((), _STEP_TYPES)
-    for event, other in core.events(steps, stamp.stream, after=stamp.cause, until=stamp.seq - 1, backwards=True):
-        if other.cause != stamp.cause:
-            continue
-        if isinstance(event, ContextShown):
-            seen = event.origin
-        elif isinstance(event, MessageAppended) and event.role == "assistant":
-            break
-    if len(known) >= _CONTEXTS_COUNT_MAX:
-        known.clear()
-    known[stamp.seq] = seen
-    return seen
+    """Return the seq of the context that a model was shown for an answer; 0 if no loop recorded the answer."""
+    return 0 if context_of(core, answer.stamp) is None else answer.stamp.cause
 
 
 def find_question(core: Core, request: Request) -> Message | None:

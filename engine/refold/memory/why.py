@@ -146,7 +146,8 @@ def _origin_reasons(core: Core, recorded: Recorded, at: int, relation: str = "ca
     """Yield the event that brought something, the events that led to it, its sources, and its erasure."""
     yield reason_of(relation, recorded)
     for cause in causes_of(core, recorded):
-        yield reason_of("cause", cause)
+        if not isinstance(cause.event, ContextShown):  # What a reply was made from comes among its sources.
+            yield reason_of("cause", cause)
     sources = dict.fromkeys((*recorded.event.sources, getattr(recorded.event, "origin", 0)))
     for seq in sources:
         if 0 < seq < recorded.stamp.seq and not isinstance(recorded.event, ContextShown):

@@ -63,6 +63,20 @@ def checkpoints(saver: Any) -> list[Any]:
     ]
 
 
+def test_items_that_have_expired_are_left_out(memory: Memory, tmp_path: Path) -> None:
+    path = tmp_path / "langgraph.db"
+    with SqliteStore.from_conn_string(str(path)) as store:
+        store.setup()
+        for key in ("old", "new", "kept"):
+            store.put(("u",), key, {"is": key}, ttl=None if key == "kept" else 60)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE store SET expires_at = '2026-01-01 00:00:00' WHERE key = 'old'")
+        connection.commit()
+    assert migrate(memory, path).items == 2
+    assert sorted(item.key for item in RefoldStore(memory).search(("u",))) == ["kept", "new"]
+    assert migrate(memory, path).repeated
+
+
 PLAN = """
 from dataclasses import dataclass
 from enum import Enum

@@ -37,7 +37,8 @@ _WRITES: Final = """
     SELECT task_id, {path}, channel, type, value FROM writes
     WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx
 """
-_ITEMS: Final = "SELECT prefix, key, value, created_at, updated_at, {ttl} FROM store ORDER BY updated_at"
+_ITEMS: Final = "SELECT prefix, key, value, created_at, updated_at, {ttl} FROM {store} ORDER BY updated_at"
+_UNEXPIRED: Final = "(SELECT * FROM store WHERE expires_at IS NULL OR expires_at >= CURRENT_TIMESTAMP)"
 
 Progress = Callable[[int, int], None] | None
 
@@ -82,7 +83,8 @@ def migrate(
     that contains such a value stays packed too; the conversation of its thread is then created by the next write to it.
     The file is only read. A later migration takes what is new and the items whose values have changed since, but none
     that was put here meanwhile; so an interrupted migration continues where it stopped. What was deleted in the file
-    since stays here, and what was deleted here comes again. Raises ``InvalidInput`` for a file that contains neither.
+    since stays here, and what was deleted here comes again. Items that have expired are left out. Raises
+    ``InvalidInput`` for a file that contains neither.
     """
     file = Path(path)
     if file.exists() and not file.is_file():  # SQLite would wait for a pipe.
@@ -96,13 +98,15 @@ def migrate(
             raise InvalidInput(
                 f"{path} holds neither checkpoints nor a store of LangGraph; give the file of a SqliteSaver"
             )
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(store)")}
+        items = _UNEXPIRED if "expires_at" in columns else "store"
         counted = [
-            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] if table in tables else 0  # noqa: S608
-            for table in ("checkpoints", "store")
+            connection.execute(f"SELECT count(*) FROM {rows}").fetchone()[0] if table in tables else 0  # noqa: S608
+            for table, rows in (("checkpoints", "checkpoints"), ("store", items))
         ]
         taken = chain(
             _checkpoints(connection, RefoldSaver(memory, prefix=prefix)) if "checkpoints" in tables else (),
-            _items(connection, RefoldStore(memory, prefix=store_prefix)) if "store" in tables else (),
+            _items(connection, items, RefoldStore(memory, prefix=store_prefix)) if "store" in tables else (),
         )
         threads, conflicts, counts = set[str](), list[str](), Counter[str]()
         for done, entry in enumerate(taken, 1):
@@ -179,10 +183,10 @@ def _is_safe(code: int, data: bytes) -> bool:
     return True
 
 
-def _items(connection: sqlite3.Connection, store: RefoldStore) -> Iterator[_ImportedEntry]:
+def _items(connection: sqlite3.Connection, items: str, store: RefoldStore) -> Iterator[_ImportedEntry]:
     """Copy the items of a store."""
     has_ttl = any(row[1] == "ttl_minutes" for row in connection.execute("PRAGMA table_info(store)"))
-    rows = connection.execute(_ITEMS.format(ttl="ttl_minutes" if has_ttl else "NULL"))
+    rows = connection.execute(_ITEMS.format(ttl="ttl_minutes" if has_ttl else "NULL", store=items))
     for prefix, key, value, created, updated, ttl in rows:
         times = {"created_ns": _moment_ns(created), "updated_ns": _moment_ns(updated)}
         result = store.import_item(tuple(prefix.split(".")), key, json.loads(value), **times, ttl=ttl)

@@ -341,8 +341,9 @@ def _turns(core: Core, subjects: Collection[Subject], at: int) -> Iterator[tuple
     for subject in subjects:
         if subject.kind == "message":
             messages.setdefault(subject.stream, []).append(subject)
+    bases = list(_bases(core, min(subject.seq for own in messages.values() for subject in own), at)) if messages else []
     for stream, own in messages.items():
-        for each in (stream, *_forks(core, stream, min(subject.seq for subject in own), at)):
+        for each in (stream, *_forks(bases, stream, min(subject.seq for subject in own))):
             yield from ((each.removeprefix(_CONVERSATION), answer, 0) for answer in _window_turns(core, each, own, at))
 
 
@@ -393,15 +394,29 @@ def _shows_words(core: Core, subjects: Collection[Subject], recorded: Recorded) 
     return any(has_words(core, own, stream, _seen_at(recorded)) for stream, own in near.items())
 
 
-def _forks(core: Core, stream: str, after: int, at: int) -> Iterator[str]:
-    """Yield the conversations that continued from a state of another, directly or through others."""
-    names, known = core.engine.reader.names(), {stream}
+class _Continuation(NamedTuple):
+    """A seq at which a conversation continued from a state of another one."""
+
+    seq: int
+    stream: str
+    origin: str
+
+
+def _bases(core: Core, after: int, at: int) -> Iterator[_Continuation]:
+    names = core.engine.reader.names()
     for event, stamp in core.events(EventFilter((), (), FLAG_BASE), after=after, until=at):
-        is_other = stamp.stream.startswith(_CONVERSATION) and stamp.stream not in known
         base = event.base_stream if isinstance(event, (Forked, Restored)) else 0
-        if is_other and base and names.stream(base) in known:
-            known.add(stamp.stream)
-            yield stamp.stream
+        if base and stamp.stream.startswith(_CONVERSATION):
+            yield _Continuation(stamp.seq, stamp.stream, names.stream(base))
+
+
+def _forks(bases: Iterable[_Continuation], stream: str, after: int) -> Iterator[str]:
+    """Yield the conversations that continued from a state of another, directly or through others."""
+    known = {stream}
+    for base in bases:
+        if base.seq > after and base.origin in known and base.stream not in known:
+            known.add(base.stream)
+            yield base.stream
 
 
 def _window_turns(core: Core, stream: str, subjects: Collection[Subject], at: int) -> Iterator[int]:

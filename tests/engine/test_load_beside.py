@@ -294,6 +294,17 @@ class TestSettings:
         with refused(memory, InvalidInput, "rename has 'conversation/chatt', which the export has not; it has"):
             memory.load(exported, rename={**RENAME, "conversation/chatt": "conversation/other"})
 
+    def test_a_project_with_boards_keeps_its_name(self, tmp_path: Path) -> None:
+        source, memory = Memory(), Memory()
+        source.project("a/b").add("a fact")
+        source.board(project="a/b", node="n").set_working_history("so far")
+        source.project("other").add("a fact")
+        source.export(tmp_path / "boards.jsonl")
+        with refused(memory, InvalidInput, "the project of board/node/a/b/n another name", "into a new store"):
+            memory.load(tmp_path / "boards.jsonl", rename={"project/a/b": "project/c"})
+        memory.load(tmp_path / "boards.jsonl", rename={"project/other": "project/c"})
+        assert memory.board(project="a/b", node="n").get("working_history") == "so far"
+
 
 class TestTwice:
     def test_the_same_way_changes_nothing(self, tmp_path: Path, exported: Path) -> None:

@@ -74,6 +74,7 @@ from refold.log.record import (
     pack,
 )
 from refold.results import Loaded
+from refold.views.board import node_board, plain_name
 from refold.views.store import DEFAULTS, SWITCHES, SettingChanged
 
 # Loading an export into a store that has events: the same events, as new ones after the head.
@@ -225,6 +226,13 @@ def _map_names(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, s
             f"rename has {checks.brief(missing[0])}, which the export has not; it has "
             f"{', '.join(sorted(streams)[:_SHOWN_COUNT])}{more}"
         )
+    boards = tuple(node_board(name.partition("/")[2], "") for name in rename if name.startswith("project/"))
+    for stream in streams:
+        if stream.startswith(boards):
+            checks.invalid(
+                f"rename gives the project of {plain_name(stream)} another name, and the boards of its nodes name it in "
+                f"many places; load the export into a new store"
+            )
     names: dict[str, str] = {}
     owners: dict[str, str] = {}
     for stream in streams:

@@ -230,8 +230,8 @@ def _map_names(streams: Sequence[str], rename: Mapping[str, str]) -> dict[str, s
     for stream in streams:
         if stream.startswith(boards):
             checks.invalid(
-                f"rename gives the project of {plain_name(stream)} another name, and the boards of its nodes name it in "
-                f"many places; load the export into a new store"
+                f"rename gives the project of {plain_name(stream)} another name, and the boards of its nodes name it "
+                f"in many places; load the export into a new store"
             )
     names: dict[str, str] = {}
     owners: dict[str, str] = {}

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from refold import Conversation, Memory
-from refold.agent import AgentLoop, HookContext, Hooks, Reply, UserMessageResult, default_hooks, rerun
+from refold.agent import AgentLoop, FunctionTool, HookContext, Hooks, Reply, UserMessageResult, default_hooks, rerun
+from refold.agent.loop import unanswered_message
 from refold.message import is_withheld
-from tests.agent.test_loop import Script
+from refold.views.session import ContextShown
+from tests.agent.test_loop import Script, call
 from tests.agent.test_turns import Failing
 from tests.support.memories import Child, assert_sound
 
@@ -109,7 +111,7 @@ def test_hooks_that_were_cut_off_get_the_message_again(memory: Memory, monkeypat
 ANSWERS = """
 import sys
 from refold import Memory
-from refold.agent import AgentLoop, Reply
+from refold.agent import AgentLoop, FunctionTool, Reply
 from tests.agent.test_loop import Script
 with Memory(sys.argv[1]) as memory:
     def hear(context, text):
@@ -231,3 +233,74 @@ def test_another_message_comes_after_one_that_a_hook_stops(memory: Memory) -> No
     turn = AgentLoop(memory, chat, model).run("Hello!")
     assert (turn.text, turn.notices) == ("Hi.", ())
     assert "fool" not in repr(model.asked)
+
+
+def appending(memory: Memory, chat: Conversation, *texts: str) -> None:
+    """Register a tool while which a front end appends messages."""
+
+    def look(*_: Any) -> str:
+        for text in texts:
+            chat.append("user", text)
+        return "in stock"
+
+    memory.tools.register(FunctionTool("look", "d", {}, look))
+
+
+def test_the_hooks_get_a_message_that_came_while_a_tool_ran_before_the_next_step_shows_it(memory: Memory) -> None:
+    memory.project("shop").add("My gate code is 5512.")
+    chat, texts = memory.conversation("c", project="shop"), counted(memory)
+    hooks, model = default_hooks(memory), Script(call("look"), call("look", "c2"), Reply("In stock. Noted."))
+    appending(memory, chat, REMEMBER, FORGET)
+    turn = AgentLoop(memory, chat, model, hooks=hooks).run("Is the lamp in stock?")
+    assert turn.text == "In stock. Noted."
+    assert len(turn.notices) == 4
+    assert texts == ["Is the lamp in stock?", *[REMEMBER, FORGET] * 2]
+    assert kept(memory) == ["I love mushrooms"]
+    assert "As the user asks, the memory has forgotten 1 memory." in repr(model.asked[1])
+    assert AgentLoop(memory, chat, Script(Reply("Bye.")), hooks=hooks).run("Thanks.").text == "Bye."
+    assert texts[5:] == ["Thanks."]
+    assert all(memory.rebuild(each.seq).matches for event, each in chat.events() if type(event) is ContextShown)
+    assert_sound(memory)
+
+
+def test_a_reply_to_a_message_that_is_not_to_be_remembered_is_withheld_in_any_turn(memory: Memory) -> None:
+    chat = memory.conversation("c", project="shop")
+    hooks = default_hooks(memory)
+    appending(memory, chat, "Keep this out of your memory: I am pregnant.")
+    model = Script(call("look"), Reply("Congratulations on being pregnant!"))
+    AgentLoop(memory, chat, model, hooks=hooks).run("Is the lamp in stock?")
+    about = [message for message in chat.window() if "pregnant" in str(message.content)]
+    assert [(message.role, is_withheld(message)) for message in about] == [("user", True), ("assistant", True)]
+
+
+def test_a_step_does_not_show_what_a_hook_stops(memory: Memory) -> None:
+    chat, model = memory.conversation("c"), Script(call("look"), Reply("In stock."))
+    stop = UserMessageResult(stop_reason="no insults")
+    memory.hooks.register("user_message", lambda _, text: stop if "fool" in text else None)
+    appending(memory, chat, "You fool!")
+    assert AgentLoop(memory, chat, model).run("Is the lamp in stock?").text == "In stock."
+    assert "fool" not in repr(model.asked)
+    assert unanswered_message(chat) is None
+
+
+@pytest.mark.parametrize("verb", ["context", "show"])
+@pytest.mark.parametrize("has_hooks", [True, False])
+def test_a_message_that_comes_while_a_context_is_made_is_heard_and_shown(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, verb: str, has_hooks: bool
+) -> None:
+    chat, texts = memory.conversation("c"), counted(memory)
+    make, later = getattr(Memory, verb), ["Hello?", "Anybody?"]
+
+    def append(self: Memory, *arguments: Any, **options: Any) -> Any:
+        if later:
+            chat.append("user", later.pop(0))
+        return make(self, *arguments, **options)
+
+    model = Script(Reply("Hi."))
+    with monkeypatch.context() as patch:
+        patch.setattr(Memory, verb, append)
+        AgentLoop(memory, chat, model, hooks=None if has_hooks else Hooks(memory)).run("Hello!")
+    assert texts == (["Hello!", "Hello?", "Anybody?"] if has_hooks else [])
+    assert all(text in repr(model.asked[0]) for text in ("Hello!", "Hello?", "Anybody?"))
+    assert unanswered_message(chat) is None
+    assert [message.role for message in chat.window()] == ["user"] * 3 + ["assistant"]

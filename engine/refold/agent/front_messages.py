@@ -1,7 +1,8 @@
-"""A message that a front end appended: the hooks get it before the first turn that answers it, once."""
+"""A message that a front end appended: the hooks get it before the first context that shows it, once."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import takewhile
 from time import monotonic, sleep
 from typing import Any, Final
@@ -16,7 +17,16 @@ from refold.log.reservation import Reservation
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
 from refold.memory.turns import is_answer, is_question, open_turn_of
-from refold.message import HEARD_KEY, INJECTED_KEY, ORIGINAL_KEY, WITHHELD_KEY, Message, is_withheld, text_of
+from refold.message import (
+    HEARD_KEY,
+    INJECTED_KEY,
+    ORIGINAL_KEY,
+    WITHHELD_KEY,
+    Message,
+    MessageAppended,
+    is_withheld,
+    text_of,
+)
 from refold.views.window import WINDOW
 
 NOTHING_LEFT: Final = "a hook left nothing of the message"
@@ -31,9 +41,15 @@ def questions_of(message: Message) -> list[Question]:
     return [Question(message.name, text) for text in texts]
 
 
-def withheld_with(message: Message) -> dict[str, Any]:
-    """Return the metadata of what answers a message: if that is withheld, so is this, even after it was erased."""
-    return {WITHHELD_KEY: True} if is_withheld(message) else {}
+def withheld_with(*messages: Message) -> dict[str, Any]:
+    """Return the metadata of what answers messages: if one is withheld, so is this, even after it was erased."""
+    return {WITHHELD_KEY: True} if any(map(is_withheld, messages)) else {}
+
+
+def has_questions(chat: Conversation, after: int, before: int) -> bool:
+    """Return whether a user's message came between two seqs."""
+    appended = (Message(event, stamp) for event, stamp in chat.events(after) if isinstance(event, MessageAppended))
+    return any(is_question(message) for message in appended if message.seq < before)
 
 
 def is_heard(chat: Conversation, message: Message) -> bool:
@@ -52,26 +68,29 @@ def hear(
     writes, so that a crash in between loses none: the next turn calls the hooks again. Processes do this one after the
     other. A message that a hook stops leaves the window. `write` runs a function in a batch.
     """
+    hear_others(hooks, context, message, write)
+    return _hear(hooks, context, message, write) if hooks.is_registered(USER_MESSAGE) else (message, None)
+
+
+def hear_others(
+    hooks: Hooks, context: HookContext, message: Message, write: Callable[[Callable[[], Any]], Any]
+) -> None:
+    """Let the hooks get, as above, the other messages of users since the last answer: an answer to one is to all."""
     if not hooks.is_registered(USER_MESSAGE):
-        return message, None
-    for each in _open_before(context.conversation, message):
-        _hear(hooks, context, each, write)
-    return _hear(hooks, context, message, write)
-
-
-def _open_before(chat: Conversation, message: Message) -> list[Message]:
-    """Return the messages of users since the last answer that another one follows."""
+        return
+    chat = context.conversation
     core, at = core_of(chat)
     messages = reversed(open_turn_of(core, chat.place[0], at).messages)
     newest = takewhile(lambda each: not is_answer(each), messages)
-    return [each for each in newest if is_question(each) and each.id != message.id][::-1]
+    for each in [each for each in newest if is_question(each) and each.id != message.id][::-1]:
+        _hear(hooks, context, each, write)
 
 
 def _hear(
     hooks: Hooks, context: HookContext, message: Message, write: Callable[[Callable[[], Any]], Any]
 ) -> tuple[Message, str | None]:
     chat = context.conversation
-    if is_heard(chat, message):
+    if not text_of(message).strip() or is_heard(chat, message):
         return message, None
     with _alone(chat):
         core_of(chat)[0].engine.refresh()
@@ -85,7 +104,7 @@ def _hear(
             hooks.fire_deferred(context, [message])
         content = text if answer.modified_message is None else answer.modified_message
         if answer.stop_reason is not None or not content.strip():
-            chat.remove(message)
+            write(partial(_take_back, chat, message))
             return message, answer.stop_reason or NOTHING_LEFT
         is_changed = content != text
         added = ({ORIGINAL_KEY: text} if is_changed else {}) | (answer.metadata or {})
@@ -107,6 +126,15 @@ def _hear(
         seq = core.read(chat.place[0], lambda state: state.part(WINDOW).replaced.get(message.id), at)
         hooks.compacted(context, seq or message.seq)
     return message, None
+
+
+def _take_back(chat: Conversation, message: Message) -> None:
+    """Take a message out of the window; withheld, it is not quoted as an earlier one either."""
+    live = next((each for each in chat.window() if each.id == message.id), None)
+    if live is not None and not live.erased:
+        metadata = (live.metadata or {}) | {WITHHELD_KEY: True}
+        chat.replace(live.id, live.content, tokens=live.tokens, name=live.name, metadata=metadata)
+    chat.remove(message)
 
 
 def _with_text(message: Message, text: str) -> str | list[dict[str, Any]]:

@@ -19,13 +19,21 @@ from msgspec.structs import replace
 from refold import checks
 from refold.agent.arguments import decode_arguments
 from refold.agent.candidates import tokens_of
-from refold.agent.context import is_shown
-from refold.agent.front_messages import NOTHING_LEFT, hear, is_heard, questions_of, withheld_with
+from refold.agent.context import Context, is_shown
+from refold.agent.front_messages import (
+    NOTHING_LEFT,
+    has_questions,
+    hear,
+    hear_others,
+    is_heard,
+    questions_of,
+    withheld_with,
+)
 from refold.agent.hooks import USER_MESSAGE, Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
 from refold.agent.recipe import ContextBudget
 from refold.agent.tools import OK, ToolResult, storable_text
-from refold.agent.turn_lock import CANCELLED, Question, TurnOver, run_alone
+from refold.agent.turn_lock import ANSWERED, CANCELLED, ERASED, GONE, PASSED, Question, TurnOver, run_alone
 from refold.engine.reader import Request
 from refold.errors import Closed, InvalidInput, LimitExceeded, StoreBusy, WrongVersion
 from refold.event import ForkDropped, Restored, StateImported
@@ -46,6 +54,7 @@ from refold.memory.turns import (
     groups_of,
     is_answer,
     is_question,
+    is_there,
     newest_group,
     open_turn_of,
     question_seq,
@@ -74,10 +83,6 @@ _CUT: Final = "Error: too long"  # The output of a call where not even an error 
 SKIPPED: Final = "skipped"  # The outcome of a call that a hook answered instead of the tool.
 # The reason to end a turn whose last reply has neither text nor calls. Such a reply is not recorded as an answer.
 EMPTY: Final = "the model's answer is empty; resume() asks again"
-# The reasons to end a turn whose question changed while a model or a tool worked on it.
-GONE: Final = (
-    "the message was erased, or its conversation dropped, while it was being answered; nothing more was recorded"
-)
 # The reasons to end a turn whose calls the model would not see, and would make again.
 TOO_LONG: Final = (
     "the model's calls do not fit the window, so they were not made; raise set_window_tokens, and resume() asks again"
@@ -86,15 +91,6 @@ UNSEEN: Final = (
     "the window no longer holds the newest calls of this turn, and the model would make them again; raise "
     "set_window_tokens, and ask with another message"
 )
-ANSWERED: Final = "the message was answered or taken back elsewhere meanwhile; the reply of this turn was not recorded"
-# The reasons why a request that is repeated has no answer and gets none.
-ERASED: Final = "the message or its answer was erased, or its conversation dropped; ask again with another request_id"
-PASSED: Final = (
-    "the message has no answer, and was taken back, answered elsewhere, or followed by another message; ask again with "
-    "another request_id"
-)
-
-
 UNANSWERED: Final = "the user's last message has no answer"  # Why a session failed if no turn of this loop says it.
 _ASYNC_REPLY: Final = (
     "the model's reply is asynchronous, and AgentLoop calls it without await; make it a plain method, which can use "
@@ -254,7 +250,8 @@ class AgentLoop:
         of a tool or a hook, since two turns could wait for each other. Other processes are not waited for, except as
         below: a turn notices before it asks the model, runs a tool or records a reply that its message was answered
         there, erased or taken back; it then ends, and records no reply. A reply answers the messages that the model was
-        shown: one that came later stays open, for the turn that it began or for `resume()`.
+        shown: one that came later stays open, for the turn that it began or for `resume()`. The hooks get a message
+        that a front end appends before a step first shows it.
 
         With a `request_id`, repeating the call is safe, also after a restart: the message is appended once; a turn
         without an answer goes on where it stopped, and no call with a recorded result is made again; of a turn with an
@@ -399,7 +396,7 @@ class AgentLoop:
         self._question, self._stop_reason = message, None
         try:
             with self.memory.acting("assistant", cause=message.seq):
-                turn = self._answer(text_of(message))
+                turn = self._answer(message)
         except BaseException as error:
             error.add_note(f"message {message.seq} has no answer yet; AgentLoop.resume() goes on with it")
             raise
@@ -411,19 +408,18 @@ class AgentLoop:
             self._mention(later, "came meanwhile; resume() goes on with it")
         return replace(turn, usage=self._usage, notices=self.notices[notices_before:])
 
-    def _answer(self, query: str) -> Turn:
+    def _answer(self, question: Message) -> Turn:
         """Call the model and execute its tool calls until it makes none or something stops the turn."""
         reply, step = Reply(), 0
         try:
             for step in range(1, self._steps_count_max + 1):
-                reply, message, stop_reason = self._ask(query)
+                reply, message, stop_reason = self._ask(question)
                 if message is None or stop_reason is not None or not reply.calls:
                     return Turn(reply.text or "", step, stop_reason)
                 with self.memory.acting("assistant", cause=message.seq):
                     stop_reason = self._execute_all(message, reply.calls)
                 self.chat.end_round()
-                question = self._question
-                if stop_reason is None and not self._is_live(message) and question is not None:
+                if stop_reason is None and not self._is_live(message):
                     stop_reason = UNSEEN if self._has_unseen_calls(question) else None
                 if stop_reason is not None:
                     return Turn(reply.text or "", step, stop_reason)
@@ -462,16 +458,7 @@ class AgentLoop:
         return ANSWERED if any(map(is_answer, later)) else None
 
     def _is_there(self, question: Message) -> bool:
-        """Return whether a message was neither erased nor dropped with its conversation."""
-        core, _ = core_of(self.chat)
-        if core.event(question.seq)[1].erased:
-            return False
-        return ForkDropped not in core.engine.reader.types_written or self._drop_seq() < question.seq
-
-    def _drop_seq(self) -> int:
-        from refold.memory.drops import drop_seqs  # noqa: PLC0415 - loaded only if something was dropped
-
-        return drop_seqs(core_of(self.chat)[0]).get(self.chat.place[0], 0)
+        return is_there(core_of(self.chat)[0], self.chat.place[0], question)
 
     def _check_there(self) -> None:
         """Raise `TurnOver` if the question of this turn is gone; a tool that has run is recorded otherwise."""
@@ -491,19 +478,31 @@ class AgentLoop:
         self.chat.end()
         return summary
 
-    def _ask(self, query: str) -> ModelReply:
-        """Call the model, and return its reply as recorded."""
+    def _show(self, question: Message) -> tuple[Context, int]:
+        """Show a context, and another if a message came while it was made; return it, and where it was recorded.
+
+        A reply answers the messages before its context. So the hooks get those, and the context has them all.
+        """
         tools = self._tools
-        context = self.memory.context(
-            self.chat,
-            query=query,
-            project=tools.project_name,
-            profile=tools.profile_name,
-            journal=tools.journal_name,
-            budget=self._budget,
-        )
-        self._check_open()
-        shown = self.memory.show(context)
+        while True:
+            head = self.memory.head
+            hear_others(self._hooks, self._context, question, self._write)
+            context = self.memory.context(
+                self.chat,
+                query=text_of(question),
+                project=tools.project_name,
+                profile=tools.profile_name,
+                journal=tools.journal_name,
+                budget=self._budget,
+            )
+            self._check_open()
+            shown = self.memory.show(context)
+            if not has_questions(self.chat, head, shown):
+                return context, shown
+
+    def _ask(self, question: Message) -> ModelReply:
+        """Call the model, and return its reply as recorded."""
+        context, shown = self._show(question)
         messages = self._hooks.fire_before_llm(self._context, context.messages())
         self._check_open()
         reply = _storable_reply(self._model.reply(messages, self.memory.tools.to_openai()))
@@ -518,7 +517,8 @@ class AgentLoop:
         if not calls and not (text or "").strip():
             return ModelReply(Reply(text), None, after.block_reason or EMPTY)
         metadata = {} if after.block_reason is None else {STOP_KEY: after.block_reason}
-        metadata |= {} if self._question is None else withheld_with(self._question)
+        later = (each for each in context.window if is_question(each) and each.seq > question.seq)
+        metadata |= withheld_with(question, *later)
         try:
             message = self._append(
                 "assistant", text, calls=calls, must_fit=bool(calls), shown=shown, metadata=metadata or None

@@ -139,12 +139,12 @@ class _Rerun(AgentLoop):
         event = self._record.message(self._next)
         return Reply(event.text, calls_of(event.tool_calls))
 
-    def _ask(self, query: str) -> ModelReply:
+    def _ask(self, question: Message) -> ModelReply:
         self._step, self._executed_count = self._steps.popleft(), 0
         self._catch_up(self._step.shown)
         shown = cast("ContextShown", self._record.rows[self._step.shown].event)
         self._tools = replace(self._tools, profile_name=shown.profile, journal_name=shown.journal)
-        return super()._ask(query)
+        return super()._ask(question)
 
     def _execute(self, call: Call) -> Execution:
         step, index = self._step, self._executed_count

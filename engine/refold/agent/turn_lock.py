@@ -41,6 +41,17 @@ class Question(NamedTuple):
 
 
 CANCELLED: Final = "the turn was cancelled; resume() goes on with it"
+# The reasons to end a turn whose question changed while a model or a tool worked on it.
+GONE: Final = (
+    "the message was erased, or its conversation dropped, while it was being answered; nothing more was recorded"
+)
+ANSWERED: Final = "the message was answered or taken back elsewhere meanwhile; the reply of this turn was not recorded"
+# The reasons why a request that is repeated has no answer and gets none.
+ERASED: Final = "the message or its answer was erased, or its conversation dropped; ask again with another request_id"
+PASSED: Final = (
+    "the message has no answer, and was taken back, answered elsewhere, or followed by another message; ask again with "
+    "another request_id"
+)
 _POLL_SECONDS: Final = 0.05  # How often a call that waits for a turn asks whether it was itself cancelled.
 
 

@@ -202,6 +202,17 @@ def _seen_seq(core: Core, answer: Message) -> int:
     return 0 if context_of(core, answer.stamp) is None else answer.stamp.cause
 
 
+def is_there(core: Core, stream: str, message: Message) -> bool:
+    """Return whether a message was neither erased nor dropped with its conversation."""
+    if core.event(message.seq).stamp.erased:
+        return False
+    if ForkDropped not in core.engine.reader.types_written:
+        return True
+    from refold.memory.drops import drop_seqs  # noqa: PLC0415 - loaded only if something was dropped
+
+    return drop_seqs(core).get(stream, 0) < message.seq
+
+
 def find_question(core: Core, request: Request) -> Message | None:
     """Return the message that a request to run a turn appended, or ``None``; ``InvalidInput`` for another request."""
     core.engine.refresh()

@@ -280,6 +280,17 @@ def test_an_answer_that_the_host_appends_answers_all_before_it(memory: Memory) -
     assert unanswered_message(other) is None
 
 
+def test_an_answer_of_the_host_can_say_which_context_its_model_was_shown(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    chat.append("user", GRAZ)
+    shown = memory.show(memory.context(chat))
+    later = chat.append("user", LINZ)
+    with memory.acting("assistant", cause=shown):
+        chat.append("assistant", "It goes to Graz.")
+    assert unanswered_message(chat) == later
+    assert [text for _, text in heard(memory.context(chat).messages())] == [GRAZ, "It goes to Graz.", LINZ]
+
+
 def test_a_third_message_answers_for_the_open_one_and_says_so(memory: Memory) -> None:
     chat = interrupted(memory)
     model = Script(Reply("It goes to Wien."))

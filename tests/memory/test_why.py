@@ -1137,3 +1137,21 @@ def test_a_context_that_masked_a_secret_did_not_show_it(memory: Memory) -> None:
         assert [step.seq for step in memory.why(shown).of("shown")] == [early, late]
         assert answer.seq in [turn.answer for turn in memory.influence(shown).turns]
         assert "shows it in its part messages" in memory.why(shown, missing_from=late).of("shown")[-1].text
+
+
+def test_an_answer_says_which_context_it_was_made_from(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    asked = chat.append("user", "Where is the lamp?")
+    first = memory.show(memory.context(chat))
+    later = chat.append("user", "And the gluten-free flour?")
+    second = memory.show(memory.context(chat))
+    dead = memory.show(memory.context(chat))
+    with memory.acting("assistant", cause=second):
+        both = chat.append("assistant", "In the hall, and in the kitchen.")
+    with memory.acting("assistant", cause=first):
+        one = chat.append("assistant", "In the hall.")
+    assert [memory.rebuild(each.seq).seq for each in (one, both)] == [first, second]
+    assert [(turn.answer, turn.seen) for turn in memory.influence(later).turns] == [(0, dead), (both.seq, second)]
+    assert {turn.answer for turn in memory.influence(asked).turns} == {both.seq, one.seq, 0}
+    assert [step.seq for step in memory.why(one).of("source")] == [first]
+    assert [step.seq for step in memory.why(one).of("cause")] == []

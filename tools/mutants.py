@@ -239,9 +239,7 @@ DIFFERENTIAL = [
         "",
     ),
     # A day that was counted is counted again.
-    Mutant(
-        "memory/maintenance.py", "max(entry.accessed_ns, entry.decayed_ns, entry.created_ns)", "entry.accessed_ns", ""
-    ),
+    Mutant("memory/maintenance.py", "since_ns = max(known)", "since_ns = entry.accessed_ns", ""),
     # What lasts a round lasts for ever.
     Mutant("views/state.py", "return key.startswith(TEMP)", "return False", ""),
     # A clock that goes back takes the log along.

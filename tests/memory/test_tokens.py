@@ -104,7 +104,6 @@ COUNTED: dict[str, tuple[str, Any, list[dict[str, Any]] | None, list[str]]] = {
     "a result": ("user", [RESULT], None, ["blue"]),
     "a result of parts": ("user", [NESTED], None, ["blue"]),
     "thinking": ("assistant", [{"type": "thinking", "thinking": "hm"}], None, ["hm"]),
-    "a text that is none": ("user", [{"type": "text", "text": 5}], None, []),
 }
 
 

@@ -169,7 +169,7 @@ _ADVICE: Final = {
 }
 
 
-_RENAME: Final = re.compile(r"\brename=(\{(['\"]).+?\2: (['\"]).+?\3\})")
+_RENAME: Final = re.compile(r"\brename=(\{(['\"]).{1,1000}?\2: (['\"]).{1,1000}?\3\})")
 
 
 def _rename_option(advice: re.Match[str]) -> str:

@@ -12,7 +12,6 @@ from refold.embedders import HashedEmbedder
 from refold.evaluation.cases import Case, cases_of
 from refold.evaluation.eviction import BUDGETS, evictions, trace_of
 from refold.evaluation.retrieval import ALL, SYSTEMS, EmbeddedCase, Figures, answers, embed_cases, figures, load_vectors
-from refold.index.ranking import RANKINGS
 
 HASHED = "built-in embedder"
 QUICK_CASES = 2
@@ -111,7 +110,7 @@ def eviction(data: Path, *, is_quick: bool) -> dict[str, Any]:
     """Return what every policy keeps within every budget in every set."""
     told: list[dict[str, Any]] = []
     for source, vectors, each in found(data, is_quick=is_quick):
-        traces = [trace_of(one, RANKINGS["hybrid"]) for one in each]
+        traces = list(map(trace_of, each))
         kept = msgspec.to_builtins(list(evictions(traces, BUDGETS)))
         told.append({"set": source.name, "vectors": vectors, "evictions": kept})
     return {"eviction": told, "absent": absent(data)}

@@ -110,7 +110,7 @@ def eviction(data: Path, *, is_quick: bool) -> dict[str, Any]:
     """Return what every policy keeps within every budget in every set."""
     told: list[dict[str, Any]] = []
     for source, vectors, each in found(data, is_quick=is_quick):
-        traces = list(map(trace_of, each))
+        traces = [trace_of(one.case) for one in each]
         kept = msgspec.to_builtins(list(evictions(traces, BUDGETS)))
         told.append({"set": source.name, "vectors": vectors, "evictions": kept})
     return {"eviction": told, "absent": absent(data)}

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import urllib.request
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -86,17 +86,23 @@ def test_a_watcher_goes_on_after_a_seq_while_others_write(memory: Memory) -> Non
     running(use)
 
 
+async def behind(hub: Hub, memory: Memory) -> AsyncGenerator[bytes]:
+    """A stream that has not taken the last five events, which came one by one."""
+    pieces = hub.pieces()
+    assert await anext(pieces) == site._BEAT
+    for number in range(5):
+        memory.profile().set("key", str(number))
+        await asyncio.sleep(2 * site._FLUSH_SECONDS)
+    return pieces
+
+
 def test_a_watcher_that_is_too_slow_reads_the_log(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site, "_QUEUED_COUNT_MAX", 2)
     hub = hub_of(memory)
     memory.profile().set("key", "before")
 
     async def use() -> None:
-        pieces = hub.pieces()
-        assert await anext(pieces) == site._BEAT
-        for number in range(5):
-            memory.profile().set("key", str(number))
-            await asyncio.sleep(2 * site._FLUSH_SECONDS)
+        pieces = await behind(hub, memory)
         heard: list[bytes] = []
         while len(seqs_of(heard)) < 5:
             heard.append(await anext(pieces))
@@ -149,11 +155,7 @@ def test_a_stream_that_is_behind_ends_with_the_server(memory: Memory, monkeypatc
     hub = hub_of(memory)
 
     async def use() -> None:
-        pieces = hub.pieces()
-        assert await anext(pieces) == site._BEAT
-        for number in range(5):
-            memory.profile().set("key", str(number))
-            await asyncio.sleep(2 * site._FLUSH_SECONDS)
+        pieces = await behind(hub, memory)
         hub.end()
         assert len([piece async for piece in pieces if piece != site._BEAT]) <= 2
 

@@ -102,9 +102,9 @@ def warning_of_clock(newest_ns: int, clock_ns: int) -> str:
     hours = ahead_ns // (3_600 * 10**9)
     span = f"{hours} h" if hours < _HOURS_SHOWN else f"{hours // 24:,} days"
     return (
-        f"the newest event is {span} ahead of this machine's clock: this clock is wrong, or the one was that dated the "
-        f"event. What is written meanwhile happens when this clock says, but at(datetime) finds it only at the time of "
-        f"that event; if this clock is wrong, set it"
+        f"the newest event is {span} ahead of this machine's clock: either this clock is wrong, or the one that dated "
+        f"the event was. Until this clock has caught up, new events happen when it says, and at(datetime) finds them "
+        f"only at the time of that event; if this clock is wrong, set it"
     )
 
 

@@ -225,7 +225,8 @@ def _function_response(block: Block) -> Result:
     return Result(_id(_first_value(answer, "id")), _id(_first_value(answer, "name")) or None, content)
 
 
-_Reader: TypeAlias = Callable[[Block], "TextPart | Media | ToolUse | Result | Mark | None"]
+_Value: TypeAlias = "TextPart | Media | ToolUse | Result | Mark | None"
+_Reader: TypeAlias = Callable[[Block], _Value]
 _opaque: Final = partial(_mark, mark=Mark.OPAQUE)
 _thought: Final = partial(_mark, mark=Mark.THOUGHT)
 
@@ -292,20 +293,25 @@ def part_of(block: object, message: Message, number: int) -> ContentPart:
 
 def is_readable(block: Block) -> bool:
     """Return whether any format knows such a block."""
-    return _row_of(block)[1](block) is not None
+    return _value_of(block) is not None
 
 
 def check_blocks(role: object, content: object) -> None:
     """Raise ``InvalidInput`` for a block that no provider takes in a message of this role; ignore other content."""
     blocks = cast("list[object]", content) if isinstance(content, list) else []
-    for number, given in enumerate(blocks, 1):
-        block = cast("Block", given) if isinstance(given, dict) else {}
-        value = _row_of(block)[1](block)
+    for number, block in enumerate(blocks, 1):
+        value = _value_of(block)
         if value is None or (isinstance(value, ToolUse) and role != "assistant"):
             checks.invalid(
-                f"block {number} of content is {checks.brief(blocks[number - 1])}, which no provider takes in a "
+                f"block {number} of content is {checks.brief(block)}, which no provider takes in a "
                 f"message of role {checks.brief(role)}; give it as its provider has it, or as a text"
             )
+
+
+def _value_of(given: object) -> _Value:
+    """Return a block in the form that providers take; ``None`` if none takes it."""
+    block = cast("Block", given) if isinstance(given, dict) else {}
+    return _row_of(block)[1](block)
 
 
 def _row_of(block: Block) -> tuple[str, _Reader]:

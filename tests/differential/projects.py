@@ -414,7 +414,7 @@ def rewriting(held: Fact, changes: dict[str, Any], *, is_whole: bool, is_dated: 
         if now is None:
             if is_whole and not row.erased and held.id in state.gone:
                 del state.gone[held.id]
-                told = replace(held, **{"metadata": None, "source": None, "access_count": 0, "decayed_ns": 0} | changes)
+                told = replace(held, **{"source": None, "access_count": 0, "decayed_ns": 0} | changes)
                 times: dict[str, Any] = {"created_ns": row.clock_ns, "updated_ns": row.clock_ns}
                 happened: dict[str, Any] = {"accessed_ns": row.occurred_ns, "occurred_ns": row.occurred_ns}
                 begun: dict[str, Any] = {"body": row.seq, "vector_seq": row.seq, "blank": ()}

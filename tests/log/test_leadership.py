@@ -4,17 +4,20 @@ import signal
 import threading
 import time
 from contextlib import closing, suppress
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+from nats.js import JetStreamContext
+from nats.js.errors import NotFoundError
 
 from refold import StoreUnreachable
 from refold.cli.cluster import NatsServers
 from refold.log import jetstream
-from refold.log.commits import AppendConflict, CommitLog, ConnectionLost
+from refold.log.commits import MISSING_LOG, AppendConflict, CommitLog, ConnectionLost
 from refold.log.jetstream import JetStreamCommits
 from refold.log.leadership import LEASE_SECONDS, PAUSE_SECONDS, SET_BACK_SECONDS, Cluster, Leadership, Peer
 from tests.support.commits import opened
@@ -94,6 +97,47 @@ def test_a_follower_that_is_ahead_of_its_leader_shows_no_loss(monkeypatch: pytes
         late.append(3)
         assert commits.read(3) == []
         assert not late
+
+
+def test_a_server_that_does_not_know_a_new_log_is_not_believed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is cut off answers for the others for some 10 s, and knows no log that they made meanwhile."""
+    with nats_servers(3) as servers, closing(_opened(servers.address("new"))) as commits:
+        assert isinstance(commits, JetStreamCommits)
+        commits.append(0, b"first")
+        stream_info, unknown = JetStreamContext.stream_info, 4
+
+        async def unknown_at_first(self: JetStreamContext, name: str, *given: Any) -> Any:
+            nonlocal unknown
+            unknown -= 1
+            if unknown >= 0:
+                raise NotFoundError
+            return await stream_info(self, name, *given)
+
+        monkeypatch.setattr(JetStreamContext, "stream_info", unknown_at_first)
+        with closing(JetStreamCommits(servers.address("new"), readonly=True)) as reader:
+            assert [commit.packed for commit in reader.read(0)] == [b"first"]
+        with closing(JetStreamCommits(servers.address("none"), readonly=True)) as reader:
+            assert reader.read(0) == []
+            assert reader.checks() == [MISSING_LOG]
+
+
+def test_a_log_that_was_seen_is_not_lost_where_a_server_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with nats_servers(3) as servers, closing(_opened(servers.address("known"))) as commits:
+        assert commits.append(0, b"first") == 1
+        decode, unknown = jetstream._INFO.decode, 1.0
+        error = {"code": 404, "err_code": 10_059, "description": "stream not found"}
+
+        def unknown_at_first(data: bytes) -> Any:
+            nonlocal unknown
+            unknown -= 1
+            return msgspec.structs.replace(decode(data), error=error) if unknown >= 0 else decode(data)
+
+        monkeypatch.setattr(jetstream, "_INFO", SimpleNamespace(decode=unknown_at_first))
+        assert commits.read(1) == []
+        assert unknown < 0
+        unknown = inf
+        with pytest.raises(StoreUnreachable, match="do not know REFOLD_known, of which there were messages"):
+            commits.head()
 
 
 @pytest.mark.parametrize(("of", "majority"), [(2, 1), (4, 2)])

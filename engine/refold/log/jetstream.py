@@ -38,7 +38,7 @@ from refold.log.commits import (
     link_of,
     split_address,
 )
-from refold.log.leadership import Cluster, Leadership
+from refold.log.leadership import AGAIN_SECONDS, UNKNOWN_SECONDS, Cluster, Leadership
 from refold.threads import NO_THREAD, Worker
 
 _SECONDS: Final = 5.0
@@ -59,6 +59,8 @@ _PARTS_MAX: Final = 1_000
 _NAME_CHARS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _WRONG_SEQUENCE: Final = frozenset((10_071, 10_164))
 """Error codes of the server if the last message is not the expected one."""
+_NO_STREAM: Final = 10_059
+"""The error code of the server if it knows no such stream; one that is cut off may not know it yet."""
 _NO_PEERS: Final = 10_005
 """The error code of the server if there are too few servers for the replicas."""
 
@@ -213,7 +215,10 @@ class JetStreamCommits:
         reason = " ".join(str(error).split()) or type(error).__name__
         if self._is_closed:
             raise Closed(f"{self.name} is closed; open it again") from error
-        if isinstance(error, errors.APIError) and not isinstance(error, _PASSING):
+        is_passing = isinstance(error, _PASSING) or (
+            isinstance(error, errors.APIError) and error.err_code == _NO_STREAM
+        )
+        if isinstance(error, errors.APIError) and not is_passing:
             raise StoreError(f"{self.name}: {reason}; see that its user may use JetStream") from error
         raise StoreUnreachable(
             f"{self.name} does not answer: {reason}; see that it runs, has a leader and can be reached"
@@ -257,9 +262,37 @@ class JetStreamCommits:
         with suppress(errors.NotFoundError):
             await self._jetstream.stream_info(self._stream)
             return
-        self._is_missing = readonly
         if not readonly:
             await self._create(place.replicas)
+        elif place.replicas > 1:  # A server that is cut off, or leads since a moment, does not know the newest logs.
+            found = await asyncio.gather(*(self._is_known_to(server, credentials) for server in place.servers))
+            self._is_missing = not any(found)
+        else:
+            self._is_missing = True
+
+    async def _is_known_to(self, server: str, credentials: dict[str, Any]) -> bool:
+        """Return whether a server knows the log, if it does not for as long as it may take it to learn of one."""
+        client, until = Client(), time.monotonic() + UNKNOWN_SECONDS
+
+        async def ignore(_: Exception) -> None:
+            """The client would log that it cannot connect."""
+
+        try:
+            connect = client.connect(  # pyright: ignore[reportUnknownMemberType] - as above
+                servers=[server], allow_reconnect=False, max_reconnect_attempts=1, error_cb=ignore, **credentials
+            )
+            await asyncio.wait_for(connect, UNKNOWN_SECONDS)
+            jetstream = client.jetstream(timeout=UNKNOWN_SECONDS)  # pyright: ignore[reportUnknownMemberType] - as above
+            while time.monotonic() < until:
+                with suppress(errors.NotFoundError):
+                    await jetstream.stream_info(self._stream)
+                    return True
+                await asyncio.sleep(AGAIN_SECONDS)
+        except (NatsError, TimeoutError, OSError):
+            return False
+        finally:
+            await client.close()
+        return False
 
     async def _create(self, replicas: int) -> None:
         for name, subject in (
@@ -309,15 +342,19 @@ class JetStreamCommits:
         while True:
             asked_at = time.monotonic()
             message = await self._client.request(f"$JS.API.STREAM.INFO.{stream}", timeout=_SECONDS)
-            info = _INFO.decode(message.data)
-            if info.error is not None:
-                errors.APIError.from_error(info.error)  # pyright: ignore[reportUnknownMemberType] - it raises
-            is_single, last_seq, answered_at = info.config.num_replicas == 1, info.state.last_seq, time.monotonic()
-            seconds = 0.0 if is_single else leadership.retry_seconds(info.cluster, last_seq, asked_at, answered_at)
+            info, answered_at = _INFO.decode(message.data), time.monotonic()
+            last_seq, is_single = info.state.last_seq, info.config.num_replicas == 1
+            if info.error is None:
+                seconds = 0.0 if is_single else leadership.retry_seconds(info.cluster, last_seq, asked_at, answered_at)
+                reason = f"no leader of {stream} is in touch with a majority"
+            else:
+                if not leadership.last_seq or info.error.get("err_code") != _NO_STREAM:
+                    errors.APIError.from_error(info.error)  # pyright: ignore[reportUnknownMemberType] - it raises
+                seconds, reason = AGAIN_SECONDS, f"the servers do not know {stream}, of which there were messages"
             if not seconds:
                 return last_seq
             if time.monotonic() > until:
-                raise errors.ServiceUnavailableError(description=f"no leader of {stream} is in touch with a majority")
+                raise errors.ServiceUnavailableError(description=reason)
             await asyncio.sleep(seconds)
 
     def read(self, after: int) -> list[CommitBytes]:

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
+from nats.aio.client import Client
 from nats.js import JetStreamContext
-from nats.js.errors import NotFoundError
+from nats.js.errors import NotFoundError, ServiceUnavailableError
 
 from refold import StoreUnreachable
 from refold.cli.cluster import NatsServers
@@ -138,6 +139,46 @@ def test_a_log_that_was_seen_is_not_lost_where_a_server_does_not_know_it(monkeyp
         unknown = inf
         with pytest.raises(StoreUnreachable, match="do not know REFOLD_known, of which there were messages"):
             commits.head()
+
+
+def test_a_client_leaves_a_server_that_cannot_serve_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is cut off from the others answers that it has no leader, as long as its clients ask it."""
+    with nats_servers(3) as servers, closing(_opened(servers.address("log"))) as commits:
+        assert isinstance(commits, JetStreamCommits)
+        assert commits.append(commits.head(), b"first") == 1
+        while commits._client.connected_url.port != (cut_off := int(servers.address("").split(",")[0].split(":")[-1])):
+            commits._change_server()
+            _wait_for_connection(commits)
+        request, stream_info = Client.request, JetStreamContext.stream_info
+
+        def check(client: Client) -> None:
+            if client.connected_url is not None and client.connected_url.port == cut_off:
+                raise ServiceUnavailableError(description="JetStream system temporarily unavailable")
+
+        async def request_there(self: Client, *given: Any, **named: Any) -> Any:
+            check(self)
+            return await request(self, *given, **named)
+
+        async def info_there(self: JetStreamContext, *given: Any) -> Any:
+            check(self._nc)
+            return await stream_info(self, *given)
+
+        monkeypatch.setattr(Client, "request", request_there)
+        monkeypatch.setattr(JetStreamContext, "stream_info", info_there)
+        with pytest.raises(StoreUnreachable, match="temporarily unavailable"):
+            commits.head()
+        _wait_for_connection(commits)
+        assert commits.head() == 1
+        for _ in range(3):  # At whichever server they begin.
+            with closing(opened(servers.address("log"))) as another:
+                assert another.head() == 1
+
+
+def _wait_for_connection(commits: JetStreamCommits) -> None:
+    until = time.monotonic() + 60
+    while not commits._client.is_connected:
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(("of", "majority"), [(2, 1), (4, 2)])

@@ -187,10 +187,22 @@ class JetStreamCommits:
         self._is_missing = False
         """Whether the log did not exist when it was opened read-only."""
         try:
-            self._call(partial(self._connect, place, readonly=readonly))
+            self._call(partial(self._connect, place))
+            self._find_log(place, readonly=readonly)
         except BaseException:
             self.close()
             raise
+
+    def _find_log(self, place: "_LogAddress", *, readonly: bool) -> None:
+        """Find the log, or create it; a call that fails makes the client go to another server."""
+        for attempt in range(len(place.servers), 0, -1):
+            try:
+                self._call(partial(self._find, place, readonly=readonly))
+            except StoreUnreachable:
+                if attempt == 1:
+                    raise
+            else:
+                return
 
     # Calls of the client, on the thread of its event loop.
 
@@ -198,7 +210,15 @@ class JetStreamCommits:
         try:
             return self._result(use(), seconds)
         except (NatsError, TimeoutError, OSError, CancelledError) as error:
+            if isinstance(error, (*_PASSING, NatsTimeout, TimeoutError)):
+                self._change_server()
             self._raise(error)
+
+    def _change_server(self) -> None:
+        """Let the client connect to another server: one that is cut off from the others cannot serve it."""
+        if self._client is not None and len(self._client.servers) > 1:
+            with suppress(Closed, NatsError, TimeoutError, OSError, CancelledError):
+                self._result(self._client.force_reconnect(), _SECONDS)
 
     def _result(self, coroutine: Coroutine[Any, Any, T], seconds: float) -> T:
         with self._lock:  # `close` cancels everything in the loop, and nothing can be added after it.
@@ -224,8 +244,7 @@ class JetStreamCommits:
             f"{self.name} does not answer: {reason}; see that it runs, has a leader and can be reached"
         ) from error
 
-    async def _connect(self, place: "_LogAddress", *, readonly: bool) -> None:
-        credentials: dict[str, Any] = {"user_credentials": place.credentials} if place.credentials else {}
+    async def _connect(self, place: "_LogAddress") -> None:
         reasons = deque[Exception](maxlen=len(place.servers))
 
         self._client = client = Client()
@@ -236,8 +255,10 @@ class JetStreamCommits:
             if transport is not None and not client.is_connected:
                 transport.close()  # The client would leave it open, and use another one.
 
+        begin = time.perf_counter_ns() % len(place.servers)  # Another one each time.
         connect = client.connect(  # pyright: ignore[reportUnknownMemberType] - its options have no types
-            servers=place.servers,
+            servers=[*place.servers[begin:], *place.servers[:begin]],
+            dont_randomize=True,  # When it leaves a server, it is not to come back to it at once.
             name="refold",
             allow_reconnect=True,
             max_reconnect_attempts=-1,
@@ -245,7 +266,7 @@ class JetStreamCommits:
             error_cb=note,
             connect_timeout=int(_SECONDS),
             ping_interval=int(_SECONDS),  # After three unanswered pings, the client tries another server.
-            **credentials,
+            **place.credentials,
         )
         try:
             await asyncio.wait_for(connect, _SECONDS)  # By itself, the client tries forever.
@@ -259,18 +280,20 @@ class JetStreamCommits:
                 f"{_VERSION_MIN[0]}.{_VERSION_MIN[1]}: upgrade it"
             )
         self._jetstream = self._client.jetstream(timeout=_SECONDS)
+
+    async def _find(self, place: "_LogAddress", *, readonly: bool) -> None:
         with suppress(errors.NotFoundError):
             await self._jetstream.stream_info(self._stream)
             return
         if not readonly:
             await self._create(place.replicas)
         elif place.replicas > 1:  # A server that is cut off, or leads since a moment, does not know the newest logs.
-            found = await asyncio.gather(*(self._is_known_to(server, credentials) for server in place.servers))
+            found = await asyncio.gather(*(self._is_known_to(server, place) for server in place.servers))
             self._is_missing = not any(found)
         else:
             self._is_missing = True
 
-    async def _is_known_to(self, server: str, credentials: dict[str, Any]) -> bool:
+    async def _is_known_to(self, server: str, place: "_LogAddress") -> bool:
         """Return whether a server knows the log, if it does not for as long as it may take it to learn of one."""
         client, until = Client(), time.monotonic() + UNKNOWN_SECONDS
 
@@ -279,7 +302,7 @@ class JetStreamCommits:
 
         try:
             connect = client.connect(  # pyright: ignore[reportUnknownMemberType] - as above
-                servers=[server], allow_reconnect=False, max_reconnect_attempts=1, error_cb=ignore, **credentials
+                servers=[server], allow_reconnect=False, max_reconnect_attempts=1, error_cb=ignore, **place.credentials
             )
             await asyncio.wait_for(connect, UNKNOWN_SECONDS)
             jetstream = client.jetstream(timeout=UNKNOWN_SECONDS)  # pyright: ignore[reportUnknownMemberType] - as above
@@ -721,7 +744,8 @@ class _LogAddress(NamedTuple):
     log: str
     name: str
     replicas: int
-    credentials: str | None
+    credentials: dict[str, Any]
+    """The client's option for them."""
 
     @classmethod
     def of(cls, address: str) -> "_LogAddress":
@@ -740,4 +764,5 @@ class _LogAddress(NamedTuple):
         servers = [
             f"{parts.scheme}://{user}@{host}" if user else f"{parts.scheme}://{host}" for host in hosts.split(",")
         ]
-        return cls(servers, log, hide_password(address), int(replicas), options.get("creds", [None])[0])
+        credentials = {"user_credentials": options["creds"][0]} if "creds" in options else {}
+        return cls(servers, log, hide_password(address), int(replicas), credentials)

@@ -8,7 +8,7 @@ import pytest
 
 from refold import Conversation, InvalidInput, Memory
 from refold.agent import AgentLoop, FunctionTool, Reply, rerun
-from refold.agent.loop import unanswered_message
+from refold.agent.loop import UNSHOWN, unanswered_message
 from tests.agent.test_loop import Script, call
 from tests.support.memories import Child, assert_sound
 
@@ -289,6 +289,52 @@ def test_an_answer_of_the_host_can_say_which_context_its_model_was_shown(memory:
         chat.append("assistant", "It goes to Graz.")
     assert unanswered_message(chat) == later
     assert [text for _, text in heard(memory.context(chat).messages())] == [GRAZ, "It goes to Graz.", LINZ]
+
+
+LOG = "GET /parcels 200 OK in 12 ms. " * 400
+
+
+def test_a_long_message_takes_no_room_from_the_turn_that_it_came_in(memory: Memory) -> None:
+    chat, results = memory.conversation("c"), [LOG[:6_000], "Linz"]
+    chat.append("user", "What do we ship?")
+    chat.append("assistant", "Lamps. " * 200)
+
+    def look(*_: Any) -> str:
+        if len(results) == 1:
+            chat.append("user", f"A log: {LOG}")
+        return results.pop(0)
+
+    memory.tools.register(FunctionTool("look", "d", {}, look))
+    model = Script(call("look"), call("look"), Reply("To Linz."))
+    turn = AgentLoop(memory, chat, model, budget=5_000).run(LINZ)
+    assert [text[:6] for _, text in heard(model.asked[2])] == [LINZ[:6], "", "Linz", "A log:"]
+    assert turn.notices == ()
+    rebuilt(memory)
+
+
+def test_a_model_is_not_asked_when_its_last_calls_have_no_room(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    memory.tools.register(FunctionTool("ship", "d", {}, lambda *_: chat.append("user", f"A log: {LOG}") and LOG))
+    model = Script(call("ship"), Reply("To Linz."))
+    turn = AgentLoop(memory, chat, model, budget=6_500).run(LINZ)
+    assert (turn.text, turn.stop_reason) == ("", UNSHOWN)
+    assert len(model.asked) == 1
+    assert AgentLoop(memory, chat, model, budget=15_000).resume().text == "To Linz."
+    assert LOG in str(model.asked[1])
+
+
+def test_a_turn_names_the_messages_that_its_context_had_no_room_for(memory: Memory) -> None:
+    chat = memory.conversation("c")
+    logs = [f"{LINZ} Here is the log: {LOG}", f"And the other one: {LOG}"]
+    model = Interrupted([lambda: [chat.append("user", log) for log in logs]], Reply("It goes to Graz."))
+    AgentLoop(memory, chat, model, budget=6_000).run(GRAZ)
+    turn = AgentLoop(memory, chat, model := Script(Reply("I have read it.")), budget=6_000).resume()
+    left_out, shown = [message for message in chat.window() if message.content in logs]
+    assert [text for role, text in heard(model.asked[0]) if role == "user"][-1] == shown.content
+    assert turn.notices == (
+        f"message {left_out.seq} ({logs[0][:57] + '...'!r}) did not fit the context of this answer; raise the budget",
+    )
+    rebuilt(memory)
 
 
 def test_a_third_message_answers_for_the_open_one_and_says_so(memory: Memory) -> None:

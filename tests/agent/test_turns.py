@@ -481,7 +481,7 @@ def test_nothing_is_written_of_a_turn_whose_question_was_taken_back(how: str, mo
 def test_a_conversation_erased_while_a_reply_is_written_does_not_begin_anew(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chat, render = memory.conversation("z/1"), loops._render_calls
+    chat, render = memory.conversation("z/1"), loops.render_calls
 
     def erase_first(*given: Any) -> Any:
         if chat.version:
@@ -490,7 +490,7 @@ def test_a_conversation_erased_while_a_reply_is_written_does_not_begin_anew(
             thread.join()
         return render(*given)
 
-    monkeypatch.setattr(loops, "_render_calls", erase_first)
+    monkeypatch.setattr(loops, "render_calls", erase_first)
     turn = AgentLoop(memory, chat, Script(call("memory_set", key="name", value="Zelda"))).run("I am Zelda.")
     assert turn.stop_reason == GONE
     assert (memory.profile().items(), memory.conversations()) == ([], ["erased-1"])

@@ -386,6 +386,24 @@ def test_what_a_turn_started_may_wait_once_the_turn_has_ended(memory: Memory) ->
 
 
 @pytest.mark.usefixtures("apart")
+def test_a_model_is_shown_no_call_of_another_loop_without_an_output(memory: Memory) -> None:
+    chat = memory.conversation("c")
+
+    def look(*_: Any) -> str:
+        chat.append("assistant", None, tool_calls=[request])
+        return "found"
+
+    request = {"id": "other", "type": "function", "function": {"name": "pay", "arguments": "{}"}}
+    memory.tools.register(FunctionTool("look", "d", {}, look))
+    model = Script(call("look"), Reply("Found it."))
+    assert AgentLoop(memory, chat, model).run("Look for my lamp.").text == "Found it."
+    results = [(each["tool_call_id"], each["content"]) for each in model.asked[1] if each["role"] == "tool"]
+    assert [content for _, content in results] == ["found", INTERRUPTED]
+    assert results[1][0] == "other"
+    assert_sound(memory)
+
+
+@pytest.mark.usefixtures("apart")
 def test_a_message_that_another_process_has_answered_gets_no_second_answer(memory: Memory) -> None:
     chat, paid = memory.conversation("c"), list[str]()
 

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from refold.agent.hooks import Hooks as Hooks
     from refold.agent.hooks import UserMessageResult as UserMessageResult
     from refold.agent.loop import AgentLoop as AgentLoop
-    from refold.agent.loop import Call as Call
     from refold.agent.loop import Model as Model
-    from refold.agent.loop import Reply as Reply
     from refold.agent.loop import Turn as Turn
     from refold.agent.providers import PROVIDERS as PROVIDERS
     from refold.agent.providers import CallableProvider as CallableProvider
@@ -41,6 +39,8 @@ if TYPE_CHECKING:
     from refold.agent.providers import Usage as Usage
     from refold.agent.rebuild import Rebuilt as Rebuilt
     from refold.agent.recipe import ContextBudget as ContextBudget
+    from refold.agent.reply import Call as Call
+    from refold.agent.reply import Reply as Reply
     from refold.agent.rerun import rerun as rerun
     from refold.agent.tools import FunctionTool as FunctionTool
     from refold.agent.tools import Tool as Tool
@@ -60,12 +60,13 @@ _HOMES = {
     "refold.agent.hooks": (
         "AfterLlmResult AfterToolResult BeforeLlmResult BeforeToolResult Blocked HookContext Hooks UserMessageResult"
     ),
-    "refold.agent.loop": "AgentLoop Call Model Reply Turn",
+    "refold.agent.loop": "AgentLoop Model Turn",
     "refold.agent.providers": (
         "PROVIDERS CallableProvider HttpProvider JsonProvider JsonResult NoJson ProviderFailed Quirks Usage"
     ),
     "refold.agent.rebuild": "Rebuilt",
     "refold.agent.recipe": "ContextBudget",
+    "refold.agent.reply": "Call Reply",
     "refold.agent.rerun": "rerun",
     "refold.agent.tools": "FunctionTool Tool ToolContext ToolDefinition ToolFailed ToolRefused ToolRegistry ToolResult",
 }

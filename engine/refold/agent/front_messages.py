@@ -1,9 +1,8 @@
 """A message that a front end appended: the hooks get it before the first context that shows it, once."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import takewhile
 from time import monotonic, sleep
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ from refold.limits import LOOP_WAIT_SECONDS_MAX
 from refold.log.reservation import Reservation
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
-from refold.memory.turns import is_answer, is_question, open_turn_of
+from refold.memory.turns import is_question, open_questions, open_turn_of
 from refold.message import (
     HEARD_KEY,
     INJECTED_KEY,
@@ -46,10 +45,21 @@ def withheld_with(*messages: Message) -> dict[str, Any]:
     return {WITHHELD_KEY: True} if any(map(is_withheld, messages)) else {}
 
 
-def has_questions(chat: Conversation, after: int, before: int) -> bool:
-    """Return whether a user's message came between two seqs."""
+def has_requests(chat: Conversation, after: int, before: int) -> bool:
+    """Return whether a user's message or calls of tools came between two seqs."""
     appended = (Message(event, stamp) for event, stamp in chat.events(after) if isinstance(event, MessageAppended))
-    return any(is_question(message) for message in appended if message.seq < before)
+    return any(is_question(message) or message.event.call_ids for message in appended if message.seq < before)
+
+
+def left_out(chat: Conversation, window: Sequence[Message]) -> list[Message]:
+    """Return the messages of users since the last answer that are not in the window of a context."""
+    ids = {message.id for message in window}
+    return [message for message in _open_questions(chat) if message.id not in ids]
+
+
+def _open_questions(chat: Conversation) -> list[Message]:
+    core, at = core_of(chat)
+    return open_questions(open_turn_of(core, chat.place[0], at).messages)
 
 
 def is_heard(chat: Conversation, message: Message) -> bool:
@@ -78,12 +88,9 @@ def hear_others(
     """Let the hooks get, as above, the other messages of users since the last answer: an answer to one is to all."""
     if not hooks.is_registered(USER_MESSAGE):
         return
-    chat = context.conversation
-    core, at = core_of(chat)
-    messages = reversed(open_turn_of(core, chat.place[0], at).messages)
-    newest = takewhile(lambda each: not is_answer(each), messages)
-    for each in [each for each in newest if is_question(each) and each.id != message.id][::-1]:
-        _hear(hooks, context, each, write)
+    for each in _open_questions(context.conversation):
+        if each.id != message.id:
+            _hear(hooks, context, each, write)
 
 
 def _hear(

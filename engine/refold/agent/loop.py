@@ -8,8 +8,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
-from itertools import chain, count, takewhile
-from types import NoneType
+from itertools import takewhile
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
@@ -22,17 +21,19 @@ from refold.agent.candidates import tokens_of
 from refold.agent.context import Context, is_shown
 from refold.agent.front_messages import (
     NOTHING_LEFT,
-    has_questions,
+    has_requests,
     hear,
     hear_others,
     is_heard,
+    left_out,
     questions_of,
     withheld_with,
 )
 from refold.agent.hooks import USER_MESSAGE, Blocked, HookContext, Hooks
 from refold.agent.providers import Usage
 from refold.agent.recipe import ContextBudget
-from refold.agent.tools import OK, ToolResult, storable_text
+from refold.agent.reply import ASYNCHRONOUS, INTERRUPTED, Call, Reply, recorded_calls, render_calls, storable_reply
+from refold.agent.tools import OK, ToolResult
 from refold.agent.turn_lock import ANSWERED, CANCELLED, ERASED, GONE, PASSED, Question, TurnOver, run_alone
 from refold.engine.reader import Request
 from refold.errors import Closed, InvalidInput, LimitExceeded, StoreBusy, WrongVersion
@@ -41,9 +42,7 @@ from refold.limits import (
     LOCAL_CONTEXT_TOKENS,
     LOOP_FAILURES_COUNT_MAX,
     LOOP_STEPS_COUNT_DEFAULT,
-    NAME_BYTES_MAX,
     REDO_COUNT_MAX,
-    TOOL_NAME_CHARS_MAX,
 )
 from refold.memory.conversation import Conversation
 from refold.memory.core import core_of
@@ -75,10 +74,6 @@ from refold.views.window import WINDOW, WindowCleared
 
 T = TypeVar("T")
 
-_ID_CHARS_MAX: Final = NAME_BYTES_MAX // 4  # The most characters of a call id, at up to four bytes each.
-_NUMBER_CHARS: Final = 12  # Characters of an id that are left for a number.
-# The output of a call that never got one; providers reject a call without an output.
-INTERRUPTED: Final = "Error: the session was interrupted before this call came back"
 _CUT: Final = "Error: too long"  # The output of a call where not even an error that says more has room.
 SKIPPED: Final = "skipped"  # The outcome of a call that a hook answered instead of the tool.
 # The reason to end a turn whose last reply has neither text nor calls. Such a reply is not recorded as an answer.
@@ -91,29 +86,13 @@ UNSEEN: Final = (
     "the window no longer holds the newest calls of this turn, and the model would make them again; raise "
     "set_window_tokens, and ask with another message"
 )
-UNANSWERED: Final = "the user's last message has no answer"  # Why a session failed if no turn of this loop says it.
-_ASYNC_REPLY: Final = (
-    "the model's reply is asynchronous, and AgentLoop calls it without await; make it a plain method, which can use "
-    "asyncio.run(...), and on an event loop run the turn on another thread: await asyncio.to_thread(loop.run, text)"
+UNSHOWN: Final = (
+    "the context has no room for the newest calls of this turn, and the model would make them again; raise the budget, "
+    "and resume() goes on"
 )
+UNANSWERED: Final = "the user's last message has no answer"  # Why a session failed if no turn of this loop says it.
 _UNDOING: Final = (WindowCleared, StateImported, Restored, ForkDropped)  # No window holds what came before.
 _LOCAL_BUDGET: Final = ContextBudget(parts_tokens=LOCAL_CONTEXT_TOKENS)
-
-
-class Call(Struct, frozen=True):
-    """A tool call by a model; `arguments` is JSON as the model wrote it."""
-
-    id: str
-    name: str
-    arguments: str = "{}"
-
-
-class Reply(Struct, frozen=True):
-    """A model's text, its tool calls, and its token usage if the provider counts it."""
-
-    text: str | None = None
-    calls: tuple[Call, ...] = ()
-    usage: Usage | None = None
 
 
 class Model(Protocol):
@@ -380,6 +359,13 @@ class AgentLoop:
         group = newest_group(events, lambda _, stamp: question_seq(core, stamp) == question.seq, _UNDOING)
         return bool(group) and not any(message.id in group for message in self.chat.window())
 
+    def _has_unshown_calls(self, question: Message, context: Context) -> bool:
+        """Return whether the newest calls of a turn are in the window, but not in a context."""
+        caller = next((message for message in reversed(self.chat.window()) if message.event.call_ids), None)
+        if caller is None or any(message.id == caller.id for message in context.window):
+            return False
+        return question_seq(core_of(self.chat)[0], caller.stamp) == question.seq
+
     def _mention(self, message: Message, what: str) -> None:
         self._context.notify(f"message {message.seq} ({shorten(text_of(message))!r}) {what}")
 
@@ -481,11 +467,13 @@ class AgentLoop:
     def _show(self, question: Message) -> tuple[Context, int]:
         """Show a context, and another if a message came while it was made; return it, and where it was recorded.
 
-        A reply answers the messages before its context. So the hooks get those, and the context has them all.
+        A reply answers the messages before its context. So the hooks get those, and the context has them all. Calls of
+        other loops are answered first: providers take none without an output.
         """
         tools = self._tools
         while True:
             head = self.memory.head
+            self._close_interrupted_calls()
             hear_others(self._hooks, self._context, question, self._write)
             context = self.memory.context(
                 self.chat,
@@ -497,15 +485,17 @@ class AgentLoop:
             )
             self._check_open()
             shown = self.memory.show(context)
-            if not has_questions(self.chat, head, shown):
+            if not has_requests(self.chat, head, shown):
                 return context, shown
 
     def _ask(self, question: Message) -> ModelReply:
         """Call the model, and return its reply as recorded."""
         context, shown = self._show(question)
+        if self._has_unshown_calls(question, context):
+            raise TurnOver(UNSHOWN)
         messages = self._hooks.fire_before_llm(self._context, context.messages())
         self._check_open()
-        reply = _storable_reply(self._model.reply(messages, self.memory.tools.to_openai()))
+        reply = storable_reply(self._model.reply(messages, self.memory.tools.to_openai()))
         if reply.usage is not None:
             total, usage = self._usage, reply.usage
             self._usage = Usage(total.input_tokens + usage.input_tokens, total.output_tokens + usage.output_tokens)
@@ -516,6 +506,9 @@ class AgentLoop:
         calls = () if after.block_reason is not None else reply.calls
         if not calls and not (text or "").strip():
             return ModelReply(Reply(text), None, after.block_reason or EMPTY)
+        for each in () if calls else left_out(self.chat, context.window):
+            if each.seq < shown:
+                self._mention(each, "did not fit the context of this answer; raise the budget")
         metadata = {} if after.block_reason is None else {STOP_KEY: after.block_reason}
         later = (each for each in context.window if is_question(each) and each.seq > question.seq)
         metadata |= withheld_with(question, *later)
@@ -525,7 +518,7 @@ class AgentLoop:
             )
         except LimitExceeded:
             return ModelReply(Reply(text), None, TOO_LONG)
-        return ModelReply(Reply(text, calls_of(message.tool_calls)), message, after.block_reason)
+        return ModelReply(Reply(text, recorded_calls(message.tool_calls)), message, after.block_reason)
 
     def _execute_all(self, caller: Message, calls: Sequence[Call]) -> str | None:
         stop_reason = None
@@ -588,7 +581,7 @@ class AgentLoop:
         if caller is None:
             return
         answered = {message.tool_call_id for message in window[window.index(caller) + 1 :]}
-        open_calls = [call for call in calls_of(caller.tool_calls) if call.id not in answered]
+        open_calls = [call for call in recorded_calls(caller.tool_calls) if call.id not in answered]
         results = self._results(caller.seq) if open_calls else {}
         for call in open_calls:
             if call.id in results:
@@ -630,7 +623,7 @@ class AgentLoop:
             if shown is not None:
                 self._check_open(shown)
             if calls:
-                fields["tool_calls"] = _render_calls(calls, self.chat.window())
+                fields["tool_calls"] = render_calls(calls, self.chat.window())
             earlier = None if request is None else find_question(core, request)
             if earlier is not None:
                 return earlier
@@ -740,59 +733,4 @@ def _check(memory: object, chat: object, model: object) -> None:
             "give an object of yours whose reply asks a provider and returns a Reply"
         )
     if inspect.iscoroutinefunction(cast("Any", model).reply):
-        checks.invalid(_ASYNC_REPLY)
-
-
-def calls_of(tool_calls: Sequence[dict[str, Any]] | None) -> tuple[Call, ...]:
-    """Return the calls of a recorded message; messages of other hosts can lack any part of a call."""
-    calls: list[Call] = []
-    for call in tool_calls or ():
-        function: Any = call.get("function")
-        fields = cast("dict[str, Any]", function) if isinstance(function, dict) else {}
-        arguments = fields.get("arguments") or ""
-        calls.append(_storable_call(Call(call.get("id") or "", fields.get("name") or "", arguments)))
-    return tuple(calls)
-
-
-def _storable_reply(reply: object) -> Reply:
-    if inspect.iscoroutine(reply):
-        reply.close()
-    if inspect.isawaitable(reply):
-        checks.invalid(_ASYNC_REPLY)
-    if not isinstance(reply, Reply) or not isinstance(cast("object", reply.text), (str, NoneType)):
-        checks.invalid(f"a model's reply must be a Reply with a text or None, not {checks.brief(reply)}")
-    calls = reply.calls if isinstance(cast("object", reply.calls), (tuple, list)) else (reply.calls,)
-    text = None if reply.text is None else storable_text(reply.text, len(reply.text))
-    if not isinstance(cast("object", reply.usage), (Usage, NoneType)):
-        checks.invalid(f"a reply's usage must be a Usage or None, not {checks.brief(reply.usage)}")
-    return Reply(text, tuple(map(_storable_call, calls)), reply.usage)
-
-
-def _storable_call(call: object) -> Call:
-    if not isinstance(call, Call):
-        checks.invalid(f"a reply's calls must be a tuple of Call, not {checks.brief(call)}")
-    arguments = cast("object", call.arguments)
-    try:
-        text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
-        text = ""
-    return Call(
-        storable_text(call.id or "", _ID_CHARS_MAX),
-        storable_text(call.name or "", TOOL_NAME_CHARS_MAX),
-        storable_text(text, len(text)),
-    )
-
-
-def _render_calls(calls: Sequence[Call], window: Sequence[Message]) -> list[dict[str, Any]]:
-    """Render the calls of a message, renaming those with the id of another call that has no answer of its tool yet."""
-    taken = set[str]()
-    for group in groups_of(window):
-        answered = {message.event.answers for message in group if message.content != INTERRUPTED}
-        taken.update(call_id for call_id in group[0].event.call_ids if call_id not in answered)
-    recorded: list[dict[str, Any]] = []
-    for call in calls:
-        others = (f"{call.id[: _ID_CHARS_MAX - _NUMBER_CHARS]}-{number}" for number in count(2))
-        name = next(name for name in chain((call.id,), others) if name not in taken)
-        taken.add(name)
-        recorded.append({"id": name, "type": "function", "function": {"name": call.name, "arguments": call.arguments}})
-    return recorded
+        checks.invalid(ASYNCHRONOUS)

@@ -34,7 +34,7 @@ from refold.text import sha256
 from refold.views.session import ContextShown
 from refold.views.store import ContextHashed
 
-RENDERER: Final = 19  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
+RENDERER: Final = 20  # Increase for any changed byte: a shown context can only be rebuilt by its own renderer.
 
 
 def show(memory: Memory, core: Core, context: Context) -> int:

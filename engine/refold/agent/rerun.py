@@ -17,8 +17,9 @@ from msgspec.structs import replace
 from refold import checks
 from refold.agent.builtin import BUILT_IN_NAMES, files_tool
 from refold.agent.hooks import Hooks
-from refold.agent.loop import AgentLoop, Call, Execution, ModelReply, Reply, Turn, calls_of, unanswered_message
+from refold.agent.loop import AgentLoop, Execution, ModelReply, Turn, unanswered_message
 from refold.agent.rebuild import recorded_budget, recorded_skills
+from refold.agent.reply import Call, Reply, recorded_calls
 from refold.agent.tools import OK, ToolResult
 from refold.event import HOST, ConversationOpened, Event, Recorded, Stamp
 from refold.limits import SOURCES_COUNT_MAX
@@ -88,7 +89,7 @@ class _SessionRecord:
     def _follow(self, step: _StepRecord, place: int, event: object) -> None:
         if isinstance(event, MessageAppended) and event.role == "assistant" and step.reply is None:
             step.reply = place
-            step.call_ids = [call.id for call in calls_of(event.tool_calls)]
+            step.call_ids = [call.id for call in recorded_calls(event.tool_calls)]
         elif len(step.outputs) < len(step.call_ids):
             call_id, is_executed = step.call_ids[len(step.outputs)], len(step.calls) > len(step.outputs)
             if isinstance(event, ToolExecuted) and not is_executed and event.call_id == call_id:
@@ -137,7 +138,7 @@ class _Rerun(AgentLoop):
             raise _EndOfRecord
         self._next = self._step.reply
         event = self._record.message(self._next)
-        return Reply(event.text, calls_of(event.tool_calls))
+        return Reply(event.text, recorded_calls(event.tool_calls))
 
     def _ask(self, question: Message) -> ModelReply:
         self._step, self._executed_count = self._steps.popleft(), 0

@@ -399,7 +399,7 @@ class Memory:
         )
 
     def show(self, context: Any) -> int:
-        """Record that a context was shown to a model, each time that it is, to rebuild it; return the event's seq."""
+        """Record that a context is shown to a model, each time before it is asked; return the seq for `rebuild`."""
         seq: int = call_extension("show", self, self._core, context)
         return seq
 

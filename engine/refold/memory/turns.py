@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import chain, takewhile
-from operator import is_not
 from typing import Final, NamedTuple
 
 from refold.engine import batch as batches
@@ -79,13 +78,26 @@ def required_groups(groups: Sequence[list[Message]]) -> list[list[Message]]:
     ]
 
 
+def open_questions(messages: Sequence[Message]) -> list[Message]:
+    """Return the user's messages after the last answer, of messages by turns."""
+    return [*filter(is_question, takewhile(lambda message: not is_answer(message), reversed(messages)))][::-1]
+
+
 def fit_messages(messages: Sequence[Message], tokens: int) -> list[Message]:
-    """Choose the newest messages that fit, in addition to those that are never left out."""
+    """Choose the newest messages that fit, in addition to those that are never left out.
+
+    What the user said since the last answer, from the oldest, and what the newest calls led to come before the rest.
+    """
     if _tokens_of(messages) <= tokens:
         return list(messages)
     groups = groups_of(messages)
     shown = set(chain.from_iterable(required_groups(groups)))
     tokens -= _tokens_of(shown)
+    for group in _turn_groups(groups):
+        needs = 0 if group[0] in shown else _tokens_of(group)
+        if needs <= tokens:
+            tokens -= needs
+            shown.update(group)
     for group in reversed(groups):
         if group[0] not in shown:
             tokens -= _tokens_of(group)
@@ -93,6 +105,15 @@ def fit_messages(messages: Sequence[Message], tokens: int) -> list[Message]:
                 break
             shown.update(group)
     return [message for message in messages if message in shown]
+
+
+def _turn_groups(groups: Sequence[list[Message]]) -> list[list[Message]]:
+    """Return what the turn at the end is about: the newest calls, which a model would make again, and the questions."""
+    since = [*takewhile(lambda group: not is_answer(group[0]), reversed(groups))][::-1]
+    return [
+        *[group for group in since if group[0].event.call_ids][-1:],
+        *filter(lambda group: is_question(group[0]), since),
+    ]
 
 
 def shown_seqs(messages: Sequence[Message], kept_tokens: int | None) -> set[int]:
@@ -162,20 +183,26 @@ def _by_turns(core: Core, messages: list[Message]) -> list[Message]:
     """Put each answer in front of the questions that came after its context: others write while a model thinks."""
     if core.engine.reader.types_written.isdisjoint((ContextShown,)):
         return messages
-    ordered, newest, late = messages, 0, list[Message]()
+    ordered, newest = list[Message](), 0
     for message in messages:
-        role = message.event.role
+        role, place = message.event.role, len(ordered)
         if role == "user" and is_question(message):
             newest = message.stamp.seq
         elif role == "assistant" and 0 < message.stamp.cause < newest and is_answer(message):
-            late.append(message)
-    for answer in late:
-        seen = _seen_seq(core, answer)
-        before = list(takewhile(partial(is_not, answer), ordered))
-        unseen = (place for place, each in enumerate(before) if is_question(each) and each.stamp.seq > seen)
-        place = next(unseen, len(before)) if seen else len(before)
-        ordered = [*before[:place], answer, *before[place:], *ordered[len(before) + 1 :]]
+            place = _first_unseen(ordered, _seen_seq(core, message))
+        ordered.insert(place, message)
     return ordered
+
+
+def _first_unseen(messages: Sequence[Message], seen: int) -> int:
+    """Return the place of the first question after a seq, or the end; an answer without a context has seen all."""
+    place = len(messages)
+    for number in range(place - 1, -1, -1) if seen else ():
+        if is_question(messages[number]):
+            if messages[number].stamp.seq <= seen:
+                break
+            place = number
+    return place
 
 
 def _reaches(live: Sequence[Message], cause: int) -> bool:

@@ -192,11 +192,20 @@ def test_a_call_and_its_answers_stay_together_and_the_users_last_words_stay(memo
         chat.append("assistant", None, tool_calls=calls, tokens=20)
         chat.append("tool", f"answer {number}", tool_call_id=f"c{number}", tokens=30)
     context = memory.context(chat, budget=ContextBudget(tokens=161, messages_count=0), tools=())
-    assert [message.content for message in context.window] == ["the question", None, "answer 2", None, "answer 3"]
-    assert context.left_out == {"window": 5}
+    assert [message.content for message in context.window] == ["old", "the question", None, "answer 3"]
+    assert context.left_out == {"window": 6}
+    answered = chat.append("assistant", "the answer", tokens=10)
+    chat.append("user", "more", tokens=10)
+    context = memory.context(chat, budget=ContextBudget(tokens=131, messages_count=0), tools=())
+    assert [message.content for message in context.window] == [
+        *[None, "answer 2", None, "answer 3"],
+        "the answer",
+        "more",
+    ]
+    chat.remove(answered)
     chat.pin(chat.window()[0])
-    pinned = memory.context(chat, budget=161, tools=())
-    assert [message.content for message in pinned.window] == ["old", "the question", None, "answer 3"]
+    pinned = memory.context(chat, budget=181, tools=())
+    assert [message.content for message in pinned.window] == ["old", "the question", None, "answer 3", "more"]
 
 
 def test_the_hosts_system_prompt_comes_first_and_is_one_on_every_wire(memory: Memory) -> None:

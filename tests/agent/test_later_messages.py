@@ -314,7 +314,12 @@ def test_a_long_message_takes_no_room_from_the_turn_that_it_came_in(memory: Memo
 
 def test_a_model_is_not_asked_when_its_last_calls_have_no_room(memory: Memory) -> None:
     chat = memory.conversation("c")
-    memory.tools.register(FunctionTool("ship", "d", {}, lambda *_: chat.append("user", f"A log: {LOG}") and LOG))
+
+    def read(*_: Any) -> str:
+        chat.append("user", f"A log: {LOG}")
+        return LOG
+
+    memory.tools.register(FunctionTool("ship", "d", {}, read))
     model = Script(call("ship"), Reply("To Linz."))
     turn = AgentLoop(memory, chat, model, budget=6_500).run(LINZ)
     assert (turn.text, turn.stop_reason) == ("", UNSHOWN)
@@ -326,8 +331,8 @@ def test_a_model_is_not_asked_when_its_last_calls_have_no_room(memory: Memory) -
 def test_a_turn_names_the_messages_that_its_context_had_no_room_for(memory: Memory) -> None:
     chat = memory.conversation("c")
     logs = [f"{LINZ} Here is the log: {LOG}", f"And the other one: {LOG}"]
-    model = Interrupted([lambda: [chat.append("user", log) for log in logs]], Reply("It goes to Graz."))
-    AgentLoop(memory, chat, model, budget=6_000).run(GRAZ)
+    first = Interrupted([lambda: [chat.append("user", log) for log in logs]], Reply("It goes to Graz."))
+    AgentLoop(memory, chat, first, budget=6_000).run(GRAZ)
     turn = AgentLoop(memory, chat, model := Script(Reply("I have read it.")), budget=6_000).resume()
     left_out, shown = [message for message in chat.window() if message.content in logs]
     assert [text for role, text in heard(model.asked[0]) if role == "user"][-1] == shown.content

@@ -22,6 +22,7 @@ from refold.agent import (
     rerun,
 )
 from refold.agent import loop as loops
+from refold.agent.reply import render_calls
 from refold.entry import MemoriesRecalled
 from refold.message import MessageAppended
 from tests.agent.test_loop import Script, call, described, ids
@@ -481,14 +482,14 @@ def test_nothing_is_written_of_a_turn_whose_question_was_taken_back(how: str, mo
 def test_a_conversation_erased_while_a_reply_is_written_does_not_begin_anew(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chat, render = memory.conversation("z/1"), loops.render_calls
+    chat = memory.conversation("z/1")
 
     def erase_first(*given: Any) -> Any:
         if chat.version:
             thread = Thread(target=chat.erase)
             thread.start()
             thread.join()
-        return render(*given)
+        return render_calls(*given)
 
     monkeypatch.setattr(loops, "render_calls", erase_first)
     turn = AgentLoop(memory, chat, Script(call("memory_set", key="name", value="Zelda"))).run("I am Zelda.")

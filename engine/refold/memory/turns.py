@@ -86,34 +86,24 @@ def open_questions(messages: Sequence[Message]) -> list[Message]:
 def fit_messages(messages: Sequence[Message], tokens: int) -> list[Message]:
     """Choose the newest messages that fit, in addition to those that are never left out.
 
-    What the user said since the last answer, from the oldest, and what the newest calls led to come before the rest.
+    What the newest calls led to and what the user said since the last answer come before the rest.
     """
     if _tokens_of(messages) <= tokens:
         return list(messages)
     groups = groups_of(messages)
     shown = set(chain.from_iterable(required_groups(groups)))
     tokens -= _tokens_of(shown)
-    for group in _turn_groups(groups):
-        needs = 0 if group[0] in shown else _tokens_of(group)
-        if needs <= tokens:
+    turn = [*takewhile(lambda group: not is_answer(group[0]), reversed(groups))]
+    calls = [group for group in turn if group[0].event.call_ids][:1]  # A model that lacks these makes them again.
+    questions = [group for group in turn if is_question(group[0])]
+    for wanted in (calls, questions, groups[::-1]):
+        for group in wanted:
+            needs = 0 if group[0] in shown else _tokens_of(group)
+            if needs > tokens:
+                break
             tokens -= needs
             shown.update(group)
-    for group in reversed(groups):
-        if group[0] not in shown:
-            tokens -= _tokens_of(group)
-            if tokens < 0:
-                break
-            shown.update(group)
     return [message for message in messages if message in shown]
-
-
-def _turn_groups(groups: Sequence[list[Message]]) -> list[list[Message]]:
-    """Return what the turn at the end is about: the newest calls, which a model would make again, and the questions."""
-    since = [*takewhile(lambda group: not is_answer(group[0]), reversed(groups))][::-1]
-    return [
-        *[group for group in since if group[0].event.call_ids][-1:],
-        *filter(lambda group: is_question(group[0]), since),
-    ]
 
 
 def shown_seqs(messages: Sequence[Message], kept_tokens: int | None) -> set[int]:

@@ -67,6 +67,12 @@ REMEMBERED = [
     ("Also, please remember my birthday is on May 3, please.", "my birthday is on May 3"),
     ("Can you remember my birthday is on May 3?", "my birthday is on May 3"),
     ("Hi! Remember my birthday is on May 3. What is for lunch?", "my birthday is on May 3"),
+    # What was said before it in the sentence.
+    ("My name is Sam, remember that.", "My name is Sam"),
+    ("I'm vegan, please remember that.", "I'm vegan"),
+    ("We deploy on Fridays; keep that in mind.", "We deploy on Fridays"),
+    ("I live in Graz - remember this for later", "I live in Graz"),
+    ("My flight is on Friday, don't forget it!", "My flight is on Friday"),
     # A rule keeps its verb.
     ("always use pnpm", "always use pnpm"),
     ("Always use pnpm.", "Always use pnpm"),
@@ -290,6 +296,8 @@ NOTHING = [
         "nevertheless",
         "forget thatcher",
     ),
+    *("That was fun, remember that.", "I was there, remember that time?", "I am done, keep it short."),
+    *("You said no, remember that.", "My name is Sam, remember that?", "I like tea, remember?", "No, remember this."),
     # A question is no command.
     *("Always wear a helmet?", "Never use tabs?", "Always use pnpm? Or npm?", "Note that it is late?"),
     *("Remember that I like tea?", "Don't forget that we deploy on Friday?", "Forget that I like tea?"),

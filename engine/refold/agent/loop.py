@@ -228,9 +228,9 @@ class AgentLoop:
         its result, and any other raises `StoreBusy`. So does a wait of more than LOOP_WAIT_SECONDS_MAX, and each wait
         of a tool or a hook, since two turns could wait for each other. Other processes are not waited for, except as
         below: a turn notices before it asks the model, runs a tool or records a reply that its message was answered
-        there, erased or taken back; it then ends, and records no reply. A reply answers the messages before its context:
-        one that came later stays open, for the turn that it began or for `resume()`, and the notices name one for which
-        the context had no room. The hooks get a message that a front end appends before a step first shows it.
+        there, erased or taken back; it then ends, and records no reply. A reply answers the messages before its
+        context: one that came later stays open, for the turn that it began or for `resume()`. The notices name one for
+        which the context had no room. The hooks get a message that a front end appends before a step first shows it.
 
         With a `request_id`, repeating the call is safe, also after a restart: the message is appended once; a turn
         without an answer goes on where it stopped, and no call with a recorded result is made again; of a turn with an

@@ -136,7 +136,8 @@ ask = (?:(?:please|pls|plz|kindly|just|also|do(?= (?:please|remember|keep|make|n
     (?: a lot| me)?(?: if you(?: could| would)?)|make sure (?:to|that you|you)|be sure to|would you mind|mind if you)
     [ ,]{1,3}){1,4}
 clause = (?:[,;(–—]| -) {0,2}(?=(?:so|and|but|then|please|pls|plz|just|can you|could you|you should|you need|for future|
-    from now|do not|don'?t)\b)| (?=(?:so|and|but) (?:please |pls |just |can you |could you |also |do )?(?:remember|
+    from now|do not|don'?t|(?:<remember>|keep|bear|make a note of|take a note of) (?:this|that|it|these|those))\b)|
+    [ ](?=(?:so|and|but) (?:please |pls |just |can you |could you |also |do )?(?:remember|
     forget|keep|don'?t|delete|erase|remove|note|save|make)\b)|\((?=do|please|pls|off|not|no\b)
 inner stop = \b(?:dr|mr|mrs|ms|prof|st|no|nr|e\.g|i\.e|z\.b|approx|ca|vs|inc|ltd|jr|sr|v|vol|fig|mt|etc(?= [a-z]))\.
     (?=\s)|(?<!\w)(?-i:[A-HJ-Z])\.(?= ?[A-Za-z])|(?<=[a-z0-9])\.(?=[a-z0-9])|(?<=\d)[:,](?=\d)

@@ -55,6 +55,7 @@ _CONDITION: Final = re.compile(pattern("<condition>"))
 _PLAY: Final = re.compile(pattern("<play>"))
 _OWN_WORD: Final = re.compile(pattern(r"\b(?:<me>|me|us|mine|ours)\b"))
 _OWN_STATEMENT: Final = re.compile(pattern(r"[ .!:,]{0,3}(?:but |and |that )?<me>\b"))
+_OWN_FACT: Final = re.compile(pattern("<stated> "))
 _SUBJECT: Final = re.compile(pattern("<subject>|(?-i:[A-Z])[a-z]{1,20} <verb>"))
 _STATEMENT: Final = re.compile(pattern("<statement>"))
 _VERB: Final = re.compile(pattern(r"\b(?:am\b|<verb>)"))
@@ -79,7 +80,7 @@ _OF_THIS: Final = re.compile(pattern(r"\b(?:this|that|it|the following|message|t
 _TOPIC: Final = re.compile(pattern("<topic word>"))
 _ZH_TALK: Final = re.compile(pattern("<zh talk>"))
 _GREETING_WORDS: Final = 2
-_WORDS_BEFORE: Final = 4  # More words before "remember that" in a sentence are what is meant.
+_WORDS_BEFORE: Final = 4  # More words before "remember that" in a sentence are what is meant, and a fact of one's own.
 _CHARS_BEFORE: Final = 4  # In Chinese.
 
 
@@ -269,8 +270,9 @@ def _remember(sentences: Sequence[_Sentence], number: int, opening: _Opening) ->
         )
         return MemoryRequest("remember", what) if is_meant and is_stated and not _ADVICE.match(what) else None
     if find("backward", opening.text):
-        before = sentence.written[: opening.offset]
-        what = _strip(before) if len(before.split()) > _WORDS_BEFORE else _statements(sentences[:number])
+        before = _strip(sentence.written[: opening.offset])
+        is_said = len(before.split()) > _WORDS_BEFORE or _OWN_FACT.match(before)
+        what = before if is_said else _statements(sentences[:number])
         what = what or ("" if number else _statements(sentences[1:]))
         return MemoryRequest("remember", what) if what else None
     return None

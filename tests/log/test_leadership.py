@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 from nats.aio.client import Client
+from nats.errors import TimeoutError as NatsTimeout
 from nats.js import JetStreamContext
 from nats.js.errors import NotFoundError, ServiceUnavailableError
 
@@ -172,6 +173,34 @@ def test_a_client_leaves_a_server_that_cannot_serve_it(monkeypatch: pytest.Monke
         for _ in range(3):  # At whichever server they begin.
             with closing(opened(servers.address("log"))) as another:
                 assert another.head() == 1
+
+
+def test_a_replica_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The servers pass some reads on to a replica that is cut off, until they notice."""
+    with nats_servers(3) as servers, closing(_opened(servers.address("log"))) as commits:
+        assert isinstance(commits, JetStreamCommits)
+        assert commits.append(0, b"first") == 1
+        asked = list[float]()
+
+        def late(method: Any) -> Any:
+            async def answer(self: JetStreamCommits, *given: Any, **named: Any) -> Any:
+                asked.append(given[-1])
+                if len(asked) % 3:
+                    raise NatsTimeout
+                return await method(self, *given, **named)
+
+            return answer
+
+        for name in ("_messages_within", "_stored_last"):
+            monkeypatch.setattr(JetStreamCommits, name, late(getattr(JetStreamCommits, name)))
+        assert [commit.packed for commit in commits.read(0)] == [b"first"]
+        assert commits.read(1) == []
+        assert asked == [*jetstream._REPLICA_SECONDS[:3]] * 3
+        assert sum(jetstream._REPLICA_SECONDS) == pytest.approx(jetstream._SECONDS)
+        monkeypatch.setattr(jetstream, "_REPLICA_SECONDS", (0.1, 0.1))
+        asked.clear()
+        with pytest.raises(StoreUnreachable, match="timeout"):
+            commits.read(0)
 
 
 def _wait_for_connection(commits: JetStreamCommits) -> None:

@@ -43,6 +43,9 @@ from refold.threads import NO_THREAD, Worker
 
 _SECONDS: Final = 5.0
 """The time limit of one request."""
+_REPLICA_SECONDS: Final = (0.2, 0.2, 0.4, 0.4, 0.8, 3.0)
+"""The time limits of a request to any replica, one after the other: the servers may choose one that they do not reach
+any more, in every second case where it is the one that led."""
 _CALL_SECONDS: Final = 30.0
 """The time limit of a call with all of its requests."""
 _VERSION_MIN: Final = (2, 12)
@@ -439,7 +442,7 @@ class JetStreamCommits:
         passing: errors.APIError | None = None
         for attempt in range(_ATTEMPTS):
             try:
-                found = await self._jetstream.get_msg(self._stream, sequence, direct=attempt > 0)
+                found = await self._from_replica(partial(self._stored, sequence, direct=attempt > 0))
             except _PASSING as error:
                 passing = error
             except errors.APIError:
@@ -456,8 +459,27 @@ class JetStreamCommits:
             f"{self._stream} from a backup where none has it"
         )
 
+    async def _from_replica(self, ask: Callable[[float], Coroutine[Any, Any, T]]) -> T:
+        """Return the answer of a replica; if one gives none within its time limit, another may be chosen."""
+        *short, last = _REPLICA_SECONDS
+        for seconds in short:
+            with suppress(NatsTimeout, TimeoutError):
+                return await ask(seconds)
+        return await ask(last)
+
+    async def _stored(self, sequence: int, seconds: float, *, direct: bool) -> api.RawStreamMsg:
+        jetstream: JetStreamContext = self._client.jetstream(timeout=seconds)
+        return await jetstream.get_msg(self._stream, sequence, direct=direct)
+
+    async def _stored_last(self, subject: str, seconds: float, *, direct: bool) -> api.RawStreamMsg:
+        jetstream: JetStreamContext = self._client.jetstream(timeout=seconds)
+        return await jetstream.get_last_msg(self._replaced, subject, direct=direct)
+
     async def _messages(self, first: int) -> list[_StreamMessage]:
         """Return the first messages of the stream from a sequence on, from any of its replicas."""
+        return await self._from_replica(partial(self._messages_within, first))
+
+    async def _messages_within(self, first: int, seconds: float) -> list[_StreamMessage]:
         inbox = self._client.new_inbox()
         subscription = await self._client.subscribe(inbox)
         try:
@@ -465,7 +487,7 @@ class JetStreamCommits:
             await self._client.publish(f"$JS.API.DIRECT.GET.{self._stream}", msgspec.json.encode(request), reply=inbox)
             found = list[_StreamMessage]()
             while True:
-                message = await subscription.next_msg(timeout=_SECONDS)
+                message = await subscription.next_msg(timeout=_SECONDS if found else seconds)
                 headers = _headers(message)
                 if "Status" in headers:
                     if headers["Status"] == "503":
@@ -485,7 +507,7 @@ class JetStreamCommits:
         while len(parts) < count:
             subject = f"{self._replaced_subject}.{first}.{len(parts) + 1}"
             try:
-                message = await self._jetstream.get_last_msg(self._replaced, subject, direct=direct)
+                message = await self._from_replica(partial(self._stored_last, subject, direct=direct))
             except errors.NotFoundError:
                 return None
             headers = _headers(message)

@@ -114,3 +114,24 @@ def test_a_source_may_be_what_another_process_has_just_written(tmp_path: Path, e
         other: Any = elsewhere.opened(tmp_path / "store", {}, 2, window_tokens=128_000)
         seq = memory.conversation("a").append("user", "hello").seq
         assert other.conversation("b").append("assistant", "hi", sources=[seq]).seq > seq
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 8])
+def test_a_past_moment_is_read_beside_rows_of_both(tmp_path: Path, elsewhere: Elsewhere, count: int) -> None:
+    """A row that waits here for the next commit may be older than one that the other process has written since."""
+    path, bounds = tmp_path / "store", {"CHECKPOINT_EVENTS": 4}
+    with lowered(**bounds), opened(path) as memory:
+        chat = memory.conversation("a")
+        for number in range(count - 1):  # Behind the event that opens it.
+            chat.append("user", f"here {number}")
+        other: Any = elsewhere.opened(path, bounds, 2, window_tokens=128_000)
+        for number in range(12):
+            other.conversation("a").append("user", f"there {number}")
+        memory.refresh()
+        for seq in range(memory.head + 1):
+            past = memory.at(seq)
+            assert past.state_hash() == past.replay_hash()
+            assert len(past.conversation("a").window()) == max(seq - 1, 0)
+        assert_sound(memory)
+        elsewhere.shut()
+    assert_left_sound(path, tmp_path)

@@ -137,8 +137,12 @@ def test_a_log_that_was_seen_is_not_lost_where_a_server_does_not_know_it(monkeyp
         monkeypatch.setattr(jetstream, "_INFO", SimpleNamespace(decode=unknown_at_first))
         assert commits.read(1) == []
         assert unknown < 0
+        unknown = 1.0
+        with closing(opened(servers.address("known"))) as another:
+            assert another.read(1) == [], "nor where the log has just been opened"
+        assert unknown < 0
         unknown = inf
-        with pytest.raises(StoreUnreachable, match="do not know REFOLD_known, of which there were messages"):
+        with pytest.raises(StoreUnreachable, match="do not know REFOLD_known, which was there"):
             commits.head()
 
 

@@ -264,10 +264,12 @@ class Checkpoints:
     def before(self, number: int, seq: int) -> Checkpoint | None:
         """Return the last row of a stream whose seq is at most ``seq``."""
         fresh = [row for at, row in self._fresh.get(number, {}).items() if at <= seq]
-        if fresh:
-            return max(fresh, key=lambda row: row.seq)
+        last = max(fresh, key=lambda row: row.seq) if fresh else None
+        if last is not None and not self.is_shared:
+            return last
         stored = self._log.rows("checkpoints", _key(number, seq), 1, backwards=True) if self._log else ()
-        return _checkpoint_if_own(number, *stored[0]) if stored else None
+        row = _checkpoint_if_own(number, *stored[0]) if stored else None
+        return last if row is None or (last is not None and last.seq > row.seq) else row
 
     def after(self, number: int, seq: int) -> Checkpoint | None:
         """Return the first row of a stream whose seq is greater than ``seq``."""

@@ -354,13 +354,7 @@ class JetStreamCommits:
 
     def head(self) -> int:
         """Return the sequence of the last message, which is the number of its commit."""
-        return self._call(self._head)
-
-    async def _head(self) -> int:
-        try:
-            return await self._last(self._stream)
-        except errors.NotFoundError:
-            return 0
+        return 0 if self._is_missing else self._call(partial(self._last, self._stream))
 
     async def _last(self, stream: str) -> int:
         """Return the sequence of a stream's last message, from a server that is known to be its current leader."""
@@ -374,9 +368,9 @@ class JetStreamCommits:
                 seconds = 0.0 if is_single else leadership.retry_seconds(info.cluster, last_seq, asked_at, answered_at)
                 reason = f"no leader of {stream} is in touch with a majority"
             else:
-                if not leadership.last_seq or info.error.get("err_code") != _NO_STREAM:
+                if info.error.get("err_code") != _NO_STREAM:
                     errors.APIError.from_error(info.error)  # pyright: ignore[reportUnknownMemberType] - it raises
-                seconds, reason = AGAIN_SECONDS, f"the servers do not know {stream}, of which there were messages"
+                seconds, reason = AGAIN_SECONDS, f"the servers do not know {stream}, which was there"
             if not seconds:
                 return last_seq
             if time.monotonic() > until:
@@ -395,7 +389,7 @@ class JetStreamCommits:
             if page.commits:
                 break
             # The replica that answers may be a moment behind; only the leader knows the end of the stream.
-            if (head := await self._head()) <= after:
+            if (head := await self._last(self._stream)) <= after:
                 if head < after:
                     raise CommitsLost
                 break

@@ -56,14 +56,14 @@ class Leadership:
         self._answered_at = 0.0
         """The time of the leader's first answer in the current series of sufficiently frequent questions."""
         self._asked_at = 0.0
-        self.last_seq = 0
+        self._last_seq = 0
         """The sequence of the last message seen in the stream."""
         self._lacking_since: float | None = None
         """The time of the first answer in that series without that message; ``None`` if the last one had it."""
 
     def note(self, last_seq: int) -> None:
         """Note the sequence of a message that was seen."""
-        self.last_seq = max(self.last_seq, last_seq)
+        self._last_seq = max(self._last_seq, last_seq)
 
     def retry_seconds(self, cluster: Cluster, last_seq: int, asked_at: float, answered_at: float) -> float:
         """Process an answer and return the seconds to wait before asking again; 0 if the answer can be trusted."""
@@ -75,11 +75,11 @@ class Leadership:
             self._leader, self._answered_at, self._lacking_since = leader, answered_at, None
         self._asked_at = asked_at
         seconds = max(self._answered_at + PAUSE_SECONDS - asked_at, 0.0)
-        if last_seq < self.last_seq:
+        if last_seq < self._last_seq:
             if self._lacking_since is None:
                 self._lacking_since = answered_at
             if answered_at < self._lacking_since + SET_BACK_SECONDS:
                 return max(seconds, AGAIN_SECONDS)
         if not seconds:
-            self.last_seq, self._lacking_since = last_seq, None
+            self._last_seq, self._lacking_since = last_seq, None
         return seconds

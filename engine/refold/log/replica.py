@@ -629,7 +629,10 @@ def _begin_log(commits: CommitLog, seed: Mapping[bytes, bytes], *, readonly: boo
         pass
     except ConnectionLost as error:
         raise StoreUnreachable(f"{commits.name} was lost while it was created ({error}); call again") from error
-    return commits.read(0)[:1]
+    first = commits.read(0)[:1]
+    if not first:
+        raise StoreUnreachable(f"{commits.name} was created elsewhere, and cannot be read yet; call again")
+    return first
 
 
 class ReplicaFiles:

@@ -195,7 +195,7 @@ def test_a_replica_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Mo
 
             return answer
 
-        for name in ("_messages_within", "_stored_last"):
+        for name in ("_messages_within", "_read_last_message"):
             monkeypatch.setattr(JetStreamCommits, name, late(getattr(JetStreamCommits, name)))
         assert [commit.packed for commit in commits.read(0)] == [b"first"]
         assert commits.read(1) == []

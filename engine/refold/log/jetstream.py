@@ -436,7 +436,7 @@ class JetStreamCommits:
         passing: errors.APIError | None = None
         for attempt in range(_ATTEMPTS):
             try:
-                found = await self._from_replica(partial(self._stored, sequence, direct=attempt > 0))
+                found = await self._from_replica(partial(self._read_message, sequence, direct=attempt > 0))
             except _PASSING as error:
                 passing = error
             except errors.APIError:
@@ -461,11 +461,11 @@ class JetStreamCommits:
                 return await ask(seconds)
         return await ask(last)
 
-    async def _stored(self, sequence: int, seconds: float, *, direct: bool) -> api.RawStreamMsg:
+    async def _read_message(self, sequence: int, seconds: float, *, direct: bool) -> api.RawStreamMsg:
         jetstream: JetStreamContext = self._client.jetstream(timeout=seconds)
         return await jetstream.get_msg(self._stream, sequence, direct=direct)
 
-    async def _stored_last(self, subject: str, seconds: float, *, direct: bool) -> api.RawStreamMsg:
+    async def _read_last_message(self, subject: str, seconds: float, *, direct: bool) -> api.RawStreamMsg:
         jetstream: JetStreamContext = self._client.jetstream(timeout=seconds)
         return await jetstream.get_last_msg(self._replaced, subject, direct=direct)
 
@@ -501,7 +501,7 @@ class JetStreamCommits:
         while len(parts) < count:
             subject = f"{self._replaced_subject}.{first}.{len(parts) + 1}"
             try:
-                message = await self._from_replica(partial(self._stored_last, subject, direct=direct))
+                message = await self._from_replica(partial(self._read_last_message, subject, direct=direct))
             except errors.NotFoundError:
                 return None
             headers = _headers(message)

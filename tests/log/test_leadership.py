@@ -122,6 +122,13 @@ def test_a_server_that_does_not_know_a_new_log_is_not_believed_alone(monkeypatch
             assert reader.read(0) == []
             assert reader.checks() == [MISSING_LOG]
 
+        async def unreachable(*_: Any) -> bool:
+            raise TimeoutError
+
+        monkeypatch.setattr(JetStreamCommits, "_is_known_to", unreachable)
+        with pytest.raises(StoreUnreachable, match="too few servers answer"):
+            JetStreamCommits(servers.address("none"), readonly=True)
+
 
 def test_a_log_that_was_seen_is_not_lost_where_a_server_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with nats_servers(3) as servers, closing(_opened(servers.address("known"))) as commits:

@@ -51,8 +51,8 @@ def has_requests(chat: Conversation, after: int, before: int) -> bool:
     return any(is_question(message) or message.event.call_ids for message in appended if message.seq < before)
 
 
-def left_out(chat: Conversation, window: Sequence[Message]) -> list[Message]:
-    """Return the messages of users since the last answer that are not in the window of a context."""
+def questions_outside(chat: Conversation, window: Sequence[Message]) -> list[Message]:
+    """Return the messages of users since the last answer that are not in a context's window."""
     ids = {message.id for message in window}
     return [message for message in _open_questions(chat) if message.id not in ids]
 

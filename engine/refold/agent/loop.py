@@ -25,8 +25,8 @@ from refold.agent.front_messages import (
     hear,
     hear_others,
     is_heard,
-    left_out,
     questions_of,
+    questions_outside,
     withheld_with,
 )
 from refold.agent.hooks import USER_MESSAGE, Blocked, HookContext, Hooks
@@ -506,7 +506,7 @@ class AgentLoop:
         calls = () if after.block_reason is not None else reply.calls
         if not calls and not (text or "").strip():
             return ModelReply(Reply(text), None, after.block_reason or EMPTY)
-        for each in () if calls else left_out(self.chat, context.window):
+        for each in () if calls else questions_outside(self.chat, context.window):
             if each.seq < shown:
                 self._mention(each, "did not fit the context of this answer; raise the budget")
         metadata = {} if after.block_reason is None else {STOP_KEY: after.block_reason}

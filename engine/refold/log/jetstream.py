@@ -290,14 +290,22 @@ class JetStreamCommits:
             return
         if not readonly:
             await self._create(place.replicas)
-        elif place.replicas > 1:  # A server that is cut off, or leads since a moment, does not know the newest logs.
-            found = await asyncio.gather(*(self._is_known_to(server, place) for server in place.servers))
-            self._is_missing = not any(found)
         else:
-            self._is_missing = True
+            self._is_missing = place.replicas == 1 or await self._is_unknown(place)
+
+    async def _is_unknown(self, place: "_LogAddress") -> bool:
+        """Return whether a majority of the servers says that there is no such log, and none knows it.
+
+        A server that is cut off, or has led only for a moment, does not know the newest logs.
+        """
+        asked = [self._is_known_to(server, place) for server in place.servers]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        if True not in answers and answers.count(False) <= len(answers) // 2:
+            raise errors.ServiceUnavailableError(description="too few servers answer to say that there is no such log")
+        return True not in answers
 
     async def _is_known_to(self, server: str, place: "_LogAddress") -> bool:
-        """Return whether a server knows the log, if it does not for as long as it may take it to learn of one."""
+        """Return whether a server knows the log; it is asked for as long as it may take to learn of one."""
         client, until = Client(), time.monotonic() + UNKNOWN_SECONDS
 
         async def ignore(_: Exception) -> None:
@@ -314,11 +322,9 @@ class JetStreamCommits:
                     await jetstream.stream_info(self._stream)
                     return True
                 await asyncio.sleep(AGAIN_SECONDS)
-        except (NatsError, TimeoutError, OSError):
             return False
         finally:
             await client.close()
-        return False
 
     async def _create(self, replicas: int) -> None:
         for name, subject in (
